@@ -78,7 +78,8 @@
 /* The checkpointer's process id, or 0; a latch of it was known until 17. */
 #if PG_VERSION_NUM >= 180000
 #define KV_CHECKPOINTER_PID \
-	(ProcGlobal->checkpointerProc == INVALID_PROC_NUMBER ? 0 : GetPGProcByNumber(ProcGlobal->checkpointerProc)->pid)
+	(ProcGlobal->checkpointerProc == INVALID_PROC_NUMBER ? 0
+	 : GetPGProcByNumber(ProcGlobal->checkpointerProc)->pid)
 #else
 #define KV_CHECKPOINTER_PID \
 	(ProcGlobal->checkpointerLatch == NULL ? 0 : ProcGlobal->checkpointerLatch->owner_pid)
@@ -328,7 +329,9 @@
 #define kv_owns_relation(relid) pg_class_ownercheck(relid, GetUserId())
 #endif
 
-/* May a role connect to a database?  object_aclcheck since 16; utils/acl.h, catalog/pg_database.h. */
+/*
+ * May a role connect to a database? object_aclcheck since 16; utils/acl.h, catalog/pg_database.h.
+ */
 #if PG_VERSION_NUM >= 160000
 #define kv_may_connect(dboid, role) \
 	(object_aclcheck(DatabaseRelationId, dboid, role, ACL_CONNECT) == ACLCHECK_OK)
@@ -355,7 +358,10 @@
 	(pg_proc_aclcheck(function, role, ACL_EXECUTE) == ACLCHECK_OK)
 #endif
 
-/* May a role create in a tablespace?  object_aclcheck since 16; utils/acl.h, catalog/pg_tablespace.h. */
+/*
+ * May a role create in a tablespace? object_aclcheck since 16; utils/acl.h,
+ * catalog/pg_tablespace.h.
+ */
 #if PG_VERSION_NUM >= 160000
 #define kv_tablespace_aclcheck(tablespace, role) \
 	object_aclcheck(TableSpaceRelationId, tablespace, role, ACL_CREATE)
@@ -364,7 +370,10 @@
 	pg_tablespace_aclcheck(tablespace, role, ACL_CREATE)
 #endif
 
-/* Base backups look for checksums of pages in all files of a tablespace; since 17 in relations' only. */
+/*
+ * Base backups look for checksums of pages in all files of a tablespace; since 17 in relations'
+ * only.
+ */
 #define KV_BACKUP_VERIFIES_ALL_FILES (PG_VERSION_NUM < 170000)
 
 /* A set of n wait events that lasts; its owner since 17. */
@@ -374,7 +383,10 @@
 #define kv_create_wait_event_set(n)	CreateWaitEventSet(TopMemoryContext, n)
 #endif
 
-/* ExecBRUpdateTriggers, for an old row that is no heap tuple: + TM_Result (16), + MERGE's mark (18). */
+/*
+ * ExecBRUpdateTriggers, for an old row that is no heap tuple: + TM_Result (16), + MERGE's mark
+ * (18).
+ */
 #if PG_VERSION_NUM >= 180000
 #define kv_before_row_update(estate, epqstate, rinfo, old, buffer) \
 	ExecBRUpdateTriggers(estate, epqstate, rinfo, NULL, old, buffer, NULL, NULL, false)
@@ -528,13 +540,17 @@
 		*(overflow) = !kv_failure.error_occurred ? 0 : (value) < 0 ? -1 : 1; \
 		kv_moment; \
 	})
-#define kv_date_to_timestamp(value, overflow)	KV_CONVERT_MOMENT(date2timestamp_safe, value, overflow)
-#define kv_date_to_timestamptz(value, overflow)	KV_CONVERT_MOMENT(date2timestamptz_safe, value, overflow)
-#define kv_timestamp_to_timestamptz(value, overflow) KV_CONVERT_MOMENT(timestamp2timestamptz_safe, value, overflow)
+#define kv_date_to_timestamp(value, overflow)	KV_CONVERT_MOMENT(date2timestamp_safe, value, \
+																  overflow)
+#define kv_date_to_timestamptz(value, overflow)	KV_CONVERT_MOMENT(date2timestamptz_safe, value, \
+																  overflow)
+#define kv_timestamp_to_timestamptz(value, overflow) KV_CONVERT_MOMENT(timestamp2timestamptz_safe, \
+																	   value, overflow)
 #else
 #define kv_date_to_timestamp(value, overflow)	date2timestamp_opt_overflow(value, overflow)
 #define kv_date_to_timestamptz(value, overflow)	date2timestamptz_opt_overflow(value, overflow)
-#define kv_timestamp_to_timestamptz(value, overflow) timestamp2timestamptz_opt_overflow(value, overflow)
+#define kv_timestamp_to_timestamptz(value, overflow) timestamp2timestamptz_opt_overflow(value, \
+																						overflow)
 #endif
 
 #endif							/* KV_COMPAT_H */

@@ -73,7 +73,8 @@ at_transaction_event(XactEvent event, void *arg)
 			if (kv_engine_has_pending_files())
 				ereport(ERROR,
 						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-						 errmsg("cannot PREPARE a transaction that has created, moved, truncated or dropped kvfdw tables")));
+						 errmsg("cannot PREPARE a transaction that has created, moved, truncated "
+								"or dropped kvfdw tables")));
 			break;
 		case XACT_EVENT_PRE_COMMIT:
 			if (!committed_before)

@@ -120,7 +120,9 @@ kv_register_report(void)
 			 errmsg("kvfdw can start no background workers on demand: max_worker_processes is %d",
 					max_worker_processes),
 			 errdetail("%s", nmissing > 0 ? describe_missing() :
-					   "Sessions write values themselves, scans read for themselves, and tables are neither compacted nor analyzed."),
-			 errhint("Set max_worker_processes to at least %d, plus the workers that parallel queries and logical replication need, and restart the server.",
+					   "Sessions write values themselves, scans read for themselves, and tables "
+					   "are neither compacted nor analyzed."),
+			 errhint("Set max_worker_processes to at least %d, plus the workers that parallel "
+					 "queries and logical replication need, and restart the server.",
 					 others + nwanted + 1)));
 }

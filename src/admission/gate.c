@@ -49,7 +49,8 @@ static int	left = 0;			/* requests of this turn */
 static bool thinks = false;		/* the slot was lent: wait for the client without one */
 static bool cancelled = false;	/* while paused: the request is to fail */
 static uint64 paused_for = 0;	/* the request under way; microseconds */
-static int	doubts = 1;			/* requests that must be quick before the session queues in advance */
+/* requests that must be quick before the session queues in advance */
+static int	doubts = 1;
 static int	doubts_after = 1;	/* so many after the next missed turn */
 
 static post_parse_analyze_hook_type previous_analyze = NULL;
@@ -197,7 +198,8 @@ wait_for_request(void)
 	while (!kv_socket_has_data())
 	{
 		serve_interrupts();
-		if (kv_socket_wait(WL_SOCKET_READABLE, timeout, WAIT_EVENT_CLIENT_READ) & WL_SOCKET_READABLE)
+		if (kv_socket_wait(WL_SOCKET_READABLE, timeout,
+						   WAIT_EVENT_CLIENT_READ) & WL_SOCKET_READABLE)
 			break;
 		timeout = -1;
 	}
@@ -243,7 +245,8 @@ wait_in_queue(bool sent, long rest)
 	else if (rest <= 0)
 		kv_queue_overdue();
 	/* serving interrupts may have reset the latch that was set with the slot */
-	else if (kv_admit_state(KV_ADMIT_ME) == KV_ADMIT_WAITING && kv_socket_wait(WL_SOCKET_CLOSED, rest,
+	else if (kv_admit_state(KV_ADMIT_ME) == KV_ADMIT_WAITING &&
+			 kv_socket_wait(WL_SOCKET_CLOSED, rest,
 							KV_WAIT_EVENT(wait_admission, "KvfdwAdmission")) & WL_SOCKET_CLOSED)
 		kv_queue_release();
 }
@@ -322,7 +325,8 @@ pause_until_admitted(bool in_advance)
 static void
 count_request(KvAdmitMember *me, TimestampTz now)
 {
-	TimestampTz ran = GetCurrentTimestamp() - GetCurrentTransactionStartTimestamp();	/* unless that was set */
+	/* unless that was set */
+	TimestampTz ran = GetCurrentTimestamp() - GetCurrentTransactionStartTimestamp();
 
 	me->requests++;
 	if (ran >= 0 && ran < now - me->since)

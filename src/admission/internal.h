@@ -101,7 +101,8 @@ typedef struct KvAdmit
 	int			tail;
 	uint64		grants;			/* slots given to who waited */
 	uint64		overdue;
-	uint64		missed;			/* turns of sessions that had queued in advance, and had no request */
+	/* turns of sessions that had queued in advance, and had no request */
+	uint64		missed;
 	uint64		longest_us;		/* the longest pause of sessions that have ended */
 	int			nroles;
 	KvAdmitRole roles[KV_ADMIT_ROLES];
@@ -198,7 +199,10 @@ extern void kv_queue_release(void);
 /* From OUT to ACTIVE if there is room, else to WAITING; OUT if everybody passes. */
 extern KvAdmitState kv_queue_ask(void);
 
-/* A turn is over: as kv_queue_release and kv_queue_ask at once, so that a slot changes hands under one lock. */
+/*
+ * A turn is over: as kv_queue_release and kv_queue_ask at once, so that a slot changes hands under
+ * one lock.
+ */
 extern KvAdmitState kv_queue_again(void);
 
 /* As kv_queue_release, of who had queued in advance and has no request now that it is its turn. */
@@ -226,11 +230,12 @@ extern int	kv_model_peak(const KvAdmitPoint *points, int least, int most);
 
 /*
  * Which of the points, one of them without a limit, is to be taken: the smallest limit within 2 %
- * of the best, or, where that breaks the bounds of unfairness and variability (0: no bound) by more than
- * another limit within 10 % of the best does, this one; none if that is 3 % better and bears the bounds
- * hardly worse than the limit would, or if it is half as good again.
+ * of the best, or, where that breaks the bounds of unfairness and variability (0: no bound) by more
+ * than another limit within 10 % of the best does, this one; none if that is 3 % better and bears
+ * the bounds hardly worse than the limit would, or if it is half as good again.
  */
-extern int	kv_model_best(const KvAdmitPoint *points, int npoints, double unfairness, double variability);
+extern int	kv_model_best(const KvAdmitPoint *points, int npoints, double unfairness,
+						  double variability);
 
 /* ---- measure.c; by the process only ---- */
 

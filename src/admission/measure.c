@@ -127,7 +127,8 @@ add_session(KvAdmitWindow *window, const KvAdmitMember *member, const KvAdmitBef
 	if (latencies >= 2)
 	{
 		double		mean = (member->latency_sum - old->latency_sum) / latencies;
-		double		variance = (member->latency_squares - old->latency_squares) / latencies - mean * mean;
+		double		variance = (member->latency_squares - old->latency_squares) / latencies - mean *
+			mean;
 
 		if (mean > 0)
 		{
@@ -260,7 +261,8 @@ kv_measure_tick(TimestampTz now)
 	if (ticked != 0 && now > ticked && requests >= ticked_requests)
 	{
 		LWLockAcquire(&kv_admit->lock, LW_EXCLUSIVE);
-		kv_admit->throughput = (double) (requests - ticked_requests) * 1e6 / (double) (now - ticked);
+		kv_admit->throughput = (double) (requests - ticked_requests) * 1e6 /
+			(double) (now - ticked);
 		LWLockRelease(&kv_admit->lock);
 		evaluate(now);
 	}

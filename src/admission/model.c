@@ -105,7 +105,8 @@ is_bearable(double value, double other, double bound)
 }
 
 static bool
-is_as_even(const KvAdmitPoint *point, const KvAdmitPoint *other, double unfairness, double variability)
+is_as_even(const KvAdmitPoint *point, const KvAdmitPoint *other, double unfairness,
+		   double variability)
 {
 	return is_bearable(point->unfairness, other->unfairness, unfairness) &&
 		is_bearable(point->variability, other->variability, variability);
@@ -126,9 +127,13 @@ smallest_near(const KvAdmitPoint *points, int npoints, int best)
 	return choice;
 }
 
-/* The best of the limits that cost little throughput and beside which choice is not as even; or choice. */
+/*
+ * The best of the limits that cost little throughput and beside which choice is not as even; or
+ * choice.
+ */
 static int
-more_even(const KvAdmitPoint *points, int npoints, int best, int choice, double unfairness, double variability)
+more_even(const KvAdmitPoint *points, int npoints, int best, int choice, double unfairness,
+		  double variability)
 {
 	int			found = -1;
 

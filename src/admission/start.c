@@ -37,20 +37,24 @@ void
 kv_admission_gucs(void)
 {
 	DefineCustomIntVariable("kvfdw.admission_limit",
-							"Number of sessions that may have a request executed at once; -1 switches this off, 0 has it chosen by measurement.",
+							"Number of sessions that may have a request executed at once; -1 "
+							"switches this off, 0 has it chosen by measurement.",
 							NULL, &kv_admission_limit, -1, -1, KV_MAX_LIMIT,
 							PGC_SIGHUP, 0, NULL, assign_limit, NULL);
 	DefineCustomIntVariable("kvfdw.admission_quota",
-							"Requests that a session of weight 1 may make before others have their turn; 0 has it chosen by feedback.",
+							"Requests that a session of weight 1 may make before others have their "
+							"turn; 0 has it chosen by feedback.",
 							NULL, &kv_admission_quota, 0, 0, KV_ADMIT_MAX_QUOTA,
 							PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.admission_weight",
-							"Requests of this session's turn, as a multiple of the quota; 0 never pauses it.",
+							"Requests of this session's turn, as a multiple of the quota; 0 never "
+							"pauses it.",
 							"For ALTER ROLE and ALTER DATABASE.",
 							&kv_admission_weight, 1, 0, 1000,
 							PGC_SUSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.admission_max_wait",
-							"Longest pause; after it a session goes on although the limit is reached.",
+							"Longest pause; after it a session goes on although the limit is "
+							"reached.",
 							NULL, &kv_admission_max_wait_ms, 20000, 10, 3600000,
 							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.admission_sample",
@@ -66,11 +70,13 @@ kv_admission_gucs(void)
 							 NULL, &kv_admission_exempt_monitor, true,
 							 PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomRealVariable("kvfdw.admission_unfairness",
-							 "Unfairness from which the chosen quota is lowered; 0 ignores unfairness.",
+							 "Unfairness from which the chosen quota is lowered; 0 ignores "
+							 "unfairness.",
 							 NULL, &kv_admission_unfairness, 0.1, 0, 100,
 							 PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomRealVariable("kvfdw.admission_variability",
-							 "Variability of latency from which the chosen quota is lowered; 0 ignores it.",
+							 "Variability of latency from which the chosen quota is lowered; 0 "
+							 "ignores it.",
 							 NULL, &kv_admission_variability, 0.4, 0, 100,
 							 PGC_SIGHUP, 0, NULL, NULL, NULL);
 }

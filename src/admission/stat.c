@@ -32,7 +32,8 @@ require_preload(void)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("kvfdw must be loaded via shared_preload_libraries"),
-				 errhint("Add the line \"shared_preload_libraries = 'kvfdw'\" to postgresql.conf and restart the server.")));
+				 errhint("Add the line \"shared_preload_libraries = 'kvfdw'\" to postgresql.conf "
+						 "and restart the server.")));
 }
 
 /* Add what a member counts to a role's. */
@@ -135,7 +136,8 @@ kvfdw_stat_get_admission(PG_FUNCTION_ARGS)
 	}
 	LWLockRelease(&kv_admit->lock);
 	values[n++] = PointerGetDatum(construct_array(limits, npoints, INT4OID, 4, true, TYPALIGN_INT));
-	values[n++] = PointerGetDatum(construct_array(rates, npoints, FLOAT8OID, 8, FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+	values[n++] = PointerGetDatum(construct_array(rates, npoints, FLOAT8OID, 8, FLOAT8PASSBYVAL,
+												  TYPALIGN_DOUBLE));
 	values[n++] = Int64GetDatum(missed);
 	Assert(n == KV_COLUMNS);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));

@@ -180,7 +180,8 @@ begin_points(TimestampTz now, double throughput)
 		return;
 	}
 	ereport(LOG,
-			(errmsg("kvfdw admission: %d busy sessions are too few to choose a limit", first_busy)));
+			(errmsg("kvfdw admission: %d busy sessions are too few to choose a limit",
+					first_busy)));
 	give_up();
 }
 
@@ -224,7 +225,8 @@ sum_up(void)
 static void
 finish(TimestampTz now)
 {
-	int			best = kv_model_best(points, npoints, kv_admission_unfairness, kv_admission_variability);
+	int			best = kv_model_best(points, npoints, kv_admission_unfairness,
+									 kv_admission_variability);
 	StringInfoData text;
 
 	kv_admit->chosen = points[best].limit;
@@ -242,11 +244,13 @@ finish(TimestampTz now)
 	if (kv_admit->chosen != 0)
 		ereport(LOG,
 				(errmsg("kvfdw admission: limit %d chosen", kv_admit->chosen),
-				 errdetail("Requests at the limits that were tried, 0 being none, with unfairness and variability: %s.", text.data)));
+				 errdetail("Requests at the limits that were tried, 0 being none, with unfairness "
+						   "and variability: %s.", text.data)));
 	else
 		ereport(LOG,
 				(errmsg("kvfdw admission: no limit chosen"),
-				 errdetail("Requests at the limits that were tried, 0 being none, with unfairness and variability: %s.", text.data)));
+				 errdetail("Requests at the limits that were tried, 0 being none, with unfairness "
+						   "and variability: %s.", text.data)));
 	pfree(text.data);
 	give_up();
 }
@@ -292,12 +296,14 @@ end_sample(TimestampTz now)
 	if (mean_busy < first_busy / 2.0 && throughput < first_throughput / 2)
 	{
 		ereport(LOG,
-				(errmsg("kvfdw admission: choosing a limit is given up, because fewer sessions are busy")));
+				(errmsg("kvfdw admission: choosing a limit is given up, because fewer sessions are "
+						"busy")));
 		give_up();
 		return;
 	}
 	samples[rounds_done][point].throughput = throughput;
-	kv_measure_end_sample(&samples[rounds_done][point].unfairness, &samples[rounds_done][point].variability);
+	kv_measure_end_sample(&samples[rounds_done][point].unfairness,
+						  &samples[rounds_done][point].variability);
 	next_step(now);
 }
 
@@ -334,7 +340,8 @@ is_due(TimestampTz now, int busy)
 		return true;
 	if (now - kv_admit->tuned_at < KV_REST_US)
 		return false;
-	return queue_ticks >= KV_QUEUE_TICKS || (kv_admit->chosen == 0 && busy_mean >= 2 * kv_admit->chosen_busy);
+	return queue_ticks >= KV_QUEUE_TICKS ||
+		(kv_admit->chosen == 0 && busy_mean >= 2 * kv_admit->chosen_busy);
 }
 
 int

@@ -10,8 +10,8 @@
  * A holder that waits for its client in two looks loses its slot: the client
  * thinks, or waits for another connection of its own, which may be paused.  One
  * that waits for a lock, a timer, a pinned buffer, a safe snapshot, a synchronous standby or an
- * extension (which may wait for another session: dblink) does so when no slot has changed hands meanwhile,
- * because then all may wait for somebody who is paused; or after a second.
+ * extension (which may wait for another session: dblink) does so when no slot has changed hands
+ * meanwhile, because then all may wait for somebody who is paused; or after a second.
  * Sooner would defeat the limit: where sessions queue for a hot row, most holders
  * wait for a lock.  Who was given a slot shows the wait of its pause until it runs,
  * which takes long where processors are short: it does not count as stalled.

@@ -4,7 +4,8 @@
  *
  * Checks the CRC of every run page, the order of every run, every batch of the
  * key logs, that each key lies in its shard, every value that a run or a
- * memtable names against its entry's CRC, that no two of these have bytes in common (I 13), and that
+ * memtable names against its entry's CRC, that no two of these have bytes in common (I 13), and
+ * that
  * value files and lists of value files agree.  Problems are reported one by one; the
  * check goes on behind each.  It takes no lock for longer than copying a few
  * entries, so it may run beside writers; a flush that replaces a run in the
@@ -34,6 +35,7 @@
 #include "engine/index/run.h"
 #include "engine/io/io.h"
 #include "engine/scan/scan.h"
+#include "engine/shard/retired.h"
 #include "engine/shard/shard.h"
 #include "engine/buffer/buffer.h"
 #include "engine/value/value.h"
@@ -89,8 +91,8 @@ is_used(KvShard *shard, KvAddress address, Size len)
 }
 
 /*
- * Likewise of the shard that is checked, or, if that has left the map meanwhile, of the one that has
- * the key now, which may have moved the value.
+ * Likewise of the shard that is checked, or, if that has left the map meanwhile, of the one that
+ * has the key now, which may have moved the value.
  */
 static bool
 is_in_list(KvCheck *check, KvKey key, KvAddress address, Size len)
@@ -134,8 +136,9 @@ note_address(KvCheck *check, const KvCheckEntry *entry)
 }
 
 /*
- * An address is given out once, whatever has been moved while others were looked at: so of two entries
- * of any shards none has bytes of the other's value, but that an entry may have been met twice.
+ * An address is given out once, whatever has been moved while others were looked at: so of two
+ * entries of any shards none has bytes of the other's value, but that an entry may have been met
+ * twice.
  */
 static void
 check_addresses(KvCheck *check)
@@ -430,8 +433,8 @@ check_logs(KvCheck *check)
 }
 
 /*
- * Is the value file in the list of a shard that has not left the map, and its file, if there is one,
- * shorter than what is used of it?
+ * Is the value file in the list of a shard that has not left the map, and its file, if there is
+ * one, shorter than what is used of it?
  * A write buffer may have given back what it had reserved a moment ago, and the file been cut.
  */
 static bool
@@ -477,7 +480,10 @@ check_value_files(KvCheck *check)
 	pfree(now.value_files);
 }
 
-/* Places of all value files that shards in the map list, or have retired, now; in their order, palloc'd. */
+/*
+ * Places of all value files that shards in the map list, or have retired, now; in their order,
+ * palloc'd.
+ */
 static KvAddress *
 list_addresses(KvStore *store, Size *n)
 {
@@ -507,7 +513,8 @@ list_addresses(KvStore *store, Size *n)
 }
 
 /*
- * Is a value file in the list of a shard in the map, about to be, or retired, or does a compaction job make value files
+ * Is a value file in the list of a shard in the map, about to be, or retired, or does a compaction
+ * job make value files
  * now?  Looks at all shards, so it is for what was in no list before.
  */
 static bool
@@ -520,7 +527,8 @@ is_of_some_shard(KvStore *store, KvAddress address)
 		KvShard    *shard = kv_shard(store, i);
 
 		LWLockAcquire(&shard->lock, LW_SHARED);
-		found = address == shard->next_address || shard->compactor != 0 || kv_value_file_find(shard, address) != NULL ||
+		found = address == shard->next_address || shard->compactor != 0 ||
+			kv_value_file_find(shard, address) != NULL ||
 			kv_retired_find(shard, address) != NULL;
 		LWLockRelease(&shard->lock);
 		if (found)
@@ -538,12 +546,13 @@ is_known(KvStore *store, const KvFoundFile *file, const KvAddress *addresses, Si
 	if (file->kind != KV_FILE_VALUES)
 		return kv_shard_from(store, file->shard) == file->shard;
 	address = kv_found_address(file);
-	return bsearch(&address, addresses, n, sizeof(KvAddress), kv_address_compare) != NULL || is_of_some_shard(store, address);
+	return bsearch(&address, addresses, n, sizeof(KvAddress), kv_address_compare) != NULL ||
+		is_of_some_shard(store, address);
 }
 
 /*
- * The directory has no value files but those of the lists, and no files but those of shards in the map.
- * While the map changes, and until it is done, those of others stay.
+ * The directory has no value files but those of the lists, and no files but those of shards in the
+ * map. While the map changes, and until it is done, those of others stay.
  */
 static void
 check_directory(KvCheck *check)
@@ -566,7 +575,8 @@ check_directory(KvCheck *check)
 		if (!kv_map_is_done(store) || is_known(store, file, addresses, n))
 			continue;
 		if (file->kind == KV_FILE_VALUES)
-			strlcpy(path, kv_path_value(&store->key, kv_file_of(kv_found_address(file))), sizeof(path));
+			strlcpy(path, kv_path_value(&store->key, kv_file_of(kv_found_address(file))),
+					sizeof(path));
 		else
 			snprintf(path, sizeof(path), "%s/%s", kv_path_store(&store->key), file->name);
 		if (access(path, F_OK) != 0)

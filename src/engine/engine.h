@@ -116,8 +116,8 @@ extern KvStore *kv_store_open(Oid dboid, Oid relid, int shards, int key_width,
 							  SubTransactionId created_in);
 
 /*
- * False: kv_store_open would recover the table's store, or, *opening, wait for a process that does.  One
- * that was made since the start has nothing to recover.
+ * False: kv_store_open would recover the table's store, or, *opening, wait for a process that does.
+ * One that was made since the start has nothing to recover.
  * The caller holds a lock on the relation.
  */
 extern bool kv_store_is_ready(Oid dboid, Oid relid, bool *opening);
@@ -126,7 +126,10 @@ extern bool kv_store_is_ready(Oid dboid, Oid relid, bool *opening);
 extern void kv_store_truncate(Oid dboid, Oid relid, int shards, int key_width,
 							  const KvKey *bounds, KvWalLevel wal, Oid tablespace,
 							  SubTransactionId created_in);
-/* The rows of such a generation were copied from the one before, so older snapshots see none of them. */
+/*
+ * The rows of such a generation were copied from the one before, so older snapshots see none of
+ * them.
+ */
 extern void kv_store_note_copied(KvStore *store);
 /* False: this is such a snapshot. */
 extern bool kv_store_serves(KvStore *store, Snapshot snapshot);
@@ -169,14 +172,20 @@ extern bool kv_store_wal_level(Oid dboid, Oid relid, KvWalLevel *level);
 extern bool kv_store_tablespace(Oid dboid, Oid relid, Oid *tablespace);
 /* A store with files of values in a tablespace.  False: none has. */
 extern bool kv_space_user(Oid tablespace, Oid *dboid, Oid *relid);
-/* A store that makes its value files there, has never moved, and could not be opened without it.  False: there is none. */
+/*
+ * A store that makes its value files there, has never moved, and could not be opened without it.
+ * False: there is none.
+ */
 extern bool kv_space_awaits_move(Oid tablespace, Oid *dboid, Oid *relid);
 /* Has it values in tablespaces, or may it have? */
 extern bool kv_store_has_tablespaces(Oid dboid, Oid relid);
 /*
- * A table's values go to another tablespace, value file by value file, beside readers and writers.  follow: the catalog
- * says so, and it is committed; new value files are made there from then on.  ERROR: that cannot be made.
- * can_follow false: they are leaving too many; ERROR: its directory there cannot be made.  lies_in: it has followed, and is not asked to follow elsewhere.
+ * A table's values go to another tablespace, value file by value file, beside readers and writers.
+ * follow: the catalog
+ * says so, and it is committed; new value files are made there from then on. ERROR: that cannot be
+ * made.
+ * can_follow false: they are leaving too many; ERROR: its directory there cannot be made. lies_in:
+ * it has followed, and is not asked to follow elsewhere.
  */
 extern void kv_store_follow(KvStore *store, Oid tablespace);
 extern bool kv_store_can_follow(KvStore *store, Oid tablespace);
@@ -242,7 +251,10 @@ extern uint64 kv_scan_count(KvScan *scan, KvKey lo, KvKey hi);
  */
 extern int	kv_scan_take_conflicts(KvScan *scan, const TransactionId **xids);
 extern const KvScanStats *kv_scan_stats(KvScan *scan);
-/* From now on the scan notes in which shards it looks, and then: in how many it has, of how many that the table has. */
+/*
+ * From now on the scan notes in which shards it looks, and then: in how many it has, of how many
+ * that the table has.
+ */
 extern void kv_scan_note_shards(KvScan *scan);
 extern void kv_scan_shards(const KvScan *scan, uint32 *met, uint32 *all);
 extern void kv_scan_end(KvScan *scan);
@@ -348,7 +360,8 @@ typedef enum KvGetStatus
 typedef struct KvGet
 {
 	KvKey		key;			/* in, … */
-	bool		passed;			/* … as this: the key is not looked up, and stays NONE.  All else is out */
+	/* … as this: the key is not looked up, and stays NONE. All else is out */
+	bool		passed;
 	KvGetStatus status;
 	KvVersion	version;		/* but for NONE: what was seen, for kv_put_if */
 	KvRow		row;			/* likewise; its key is the one given */
@@ -385,7 +398,8 @@ extern const KvVersion kv_any_version;
 
 /*
  * Put a value (NULL: delete) at a key whose newest version is the expected one (NULL: there
- * is none; &kv_any_version, not for a delete: it does not matter).  Never waits for a transaction, a write buffer, memory or the checkpointer; it does wait for
+ * is none; &kv_any_version, not for a delete: it does not matter). Never waits for a transaction, a
+ * write buffer, memory or the checkpointer; it does wait for
  * the device if a value file must grow or the value is larger than a write buffer.  yields: a row
  * that sessions wait for in its queue is LOCKED, also when the one that they have waited
  * for has ended.  *made: the new version, if DONE; *in_the_way: whose lock it is, if LOCKED,
@@ -396,10 +410,11 @@ extern KvPut kv_put_if(KvStore *store, KvKey key, const KvVersion *expected,
 					   TransactionId *in_the_way);
 
 /*
- * For a process that does so for those who were told KV_PUT_NO_ROOM, in a transaction: if the maintainer has been asked
- * for memory for so many ms and has not come, flushes in its place, tables of any kind and for seconds
- * perhaps.  What fails there is logged.  Returns how many ms later to call it again, as there is none yet; 0: if
- * there is need again.
+ * For a process that does so for those who were told KV_PUT_NO_ROOM, in a transaction: if the
+ * maintainer has been asked for memory for so many ms and has not come, flushes in its place,
+ * tables of any kind and for seconds
+ * perhaps. What fails there is logged. Returns how many ms later to call it again, as there is none
+ * yet; 0: if there is need again.
  */
 extern int kv_make_room_for_others(int patience);
 
@@ -454,8 +469,8 @@ extern void kv_changes_need(Oid dboid, const KvChanges *changes, uint64 needed);
 
 /* ---- pg_upgrade (restart/takeover.c) ---- */
 /*
- * In the old server: the tables of a database that were never written to; durable.  It takes the place
- * of what was noted of the database before.
+ * In the old server: the tables of a database that were never written to; durable. It takes the
+ * place of what was noted of the database before.
  */
 extern void kv_unwritten_note(Oid dboid, const List *relids);
 /* In the new one: was the table noted so?  ERROR (XX001) if the note is damaged. */
@@ -471,7 +486,10 @@ typedef struct KvCompacted
 	const char *waiting_for;	/* why others, or dead values, are still there; or NULL */
 } KvCompacted;
 
-/* From now on, while the server runs, it has this kvfdw.max_space_amplification of its own; -1: the setting. */
+/*
+ * From now on, while the server runs, it has this kvfdw.max_space_amplification of its own; -1: the
+ * setting.
+ */
 extern void kv_store_bound_space(KvStore *store, double amp);
 
 /*
@@ -483,7 +501,8 @@ extern void kv_store_bound_space(KvStore *store, double amp);
 extern void kv_store_compact(KvStore *store, bool sorted, KvCompacted *done);
 
 /*
- * Is told of each row whose value a compaction has moved, but for the largest ones; NULL: nobody is.
+ * Is told of each row whose value a compaction has moved, but for the largest ones; NULL: nobody
+ * is.
  * It is called in the process that compacts, which may have no database, with no lock held.  It
  * raises nothing and waits for nobody; key and value are good until it returns.
  */

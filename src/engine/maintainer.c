@@ -64,7 +64,8 @@ kv_workers_register(void)
 	kv_register_worker(&worker, "Nothing can be written to tables of kvfdw.");
 	kv_worker_describe(&worker, "kvfdw maintainer", "kv_maintainer_main");
 	worker.bgw_start_time = BgWorkerStart_ConsistentState;
-	kv_register_worker(&worker, "Sessions freeze shards themselves; nothing is recovered, swept, split or analyzed in advance.");
+	kv_register_worker(&worker, "Sessions freeze shards themselves; nothing is recovered, swept, "
+								"split or analyzed in advance.");
 	kv_worker_describe(&worker, "kvfdw tier", "kv_tier_writer_main");
 	worker.bgw_flags = BGWORKER_SHMEM_ACCESS;
 	worker.bgw_start_time = BgWorkerStart_PostmasterStart;
@@ -228,7 +229,10 @@ list_numbered(KvStore *store, void *arg)
 	MemoryContextSwitchTo(old);
 }
 
-/* Enter every kvfdw/<database>/<relation>; true if all of them could be, and all directories be read. */
+/*
+ * Enter every kvfdw/<database>/<relation>; true if all of them could be, and all directories be
+ * read.
+ */
 static bool
 load_all_tables(void)
 {
@@ -271,7 +275,10 @@ unpin_stores(void)
 	kv_stores_unpin(stores);
 }
 
-/* What is to be freed, and was dropped since there was last time for that, does not wait for all of the work. */
+/*
+ * What is to be freed, and was dropped since there was last time for that, does not wait for all of
+ * the work.
+ */
 static void
 collect_between(void)
 {
@@ -425,7 +432,8 @@ resolve_segment(void)
 		since = now;
 		ereport(WARNING,
 				(errmsg("kvfdw holds back VACUUM"),
-				 errdetail("Some table still depends on a part of the commit log that VACUUM might remove: a base backup runs, or the table cannot be read or written.")));
+				 errdetail("Some table still depends on a part of the commit log that VACUUM might "
+						   "remove: a base backup runs, or the table cannot be read or written.")));
 	}
 }
 
@@ -436,7 +444,10 @@ look_for_compaction(KvStore *store, void *arg)
 		kv_compactor_wake();
 }
 
-/* What others have asked for in vain, as there was no place or write buffer, and what nobody has asked for. */
+/*
+ * What others have asked for in vain, as there was no place or write buffer, and what nobody has
+ * asked for.
+ */
 static void
 look_for_workers(void)
 {

@@ -7,7 +7,10 @@
 
 #include "engine/base/types.h"
 
-/* While shared_preload_libraries are loaded: registers checkpointer, maintainer and tier, defines those on demand. */
+/*
+ * While shared_preload_libraries are loaded: registers checkpointer, maintainer and tier, defines
+ * those on demand.
+ */
 extern void kv_workers_register(void);
 /* The maintainer's main function; arg is not used.  Does not return. */
 extern PGDLLEXPORT void kv_maintainer_main(Datum arg);

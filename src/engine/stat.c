@@ -16,6 +16,7 @@
 #include "engine/format/format.h"
 #include "engine/io/fault.h"
 #include "engine/io/io.h"
+#include "engine/shard/retired.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"
 #include "engine/buffer/buffer.h"
@@ -76,8 +77,8 @@ kv_store_size(KvStore *store)
 }
 
 /*
- * Count the value files of a shard, and those that were emptied; those that others may list, too, are added to places
- * and counted for the first one only.
+ * Count the value files of a shard, and those that were emptied; those that others may list, too,
+ * are added to places and counted for the first one only.
  */
 static KvAddress *
 add_value_files(KvShard *shard, KvAddress *addresses, int *n, KvStoreStats *stats)

@@ -86,7 +86,10 @@ StaticAssertDecl(sizeof(KvWarmFrame) == 16, "a frame of the warm file is 16 byte
 
 /* ---- a table ---- */
 
-/* What of a shard's value files is in files, the newest value file first; palloc'd.  Returns how many. */
+/*
+ * What of a shard's value files is in files, the newest value file first; palloc'd. Returns how
+ * many.
+ */
 static int
 written_parts(KvShard *shard, KvExtent **parts)
 {
@@ -234,7 +237,8 @@ noted_store(const KvWarmStore *entry)
 	{
 		KvStore    *store = lfirst(cell);
 
-		if (store != NULL && kv_same_store(&store->key, &entry->key) && store->shape.id == entry->id)
+		if (store != NULL && kv_same_store(&store->key, &entry->key) &&
+			store->shape.id == entry->id)
 			return store;
 	}
 	return NULL;
@@ -242,7 +246,8 @@ noted_store(const KvWarmStore *entry)
 
 /* Call back for each store of the file that is open. */
 static void
-each_noted(const char *file, void (*each) (KvStore *store, const KvWarmStore *entry, void *arg), void *arg)
+each_noted(const char *file, void (*each) (KvStore *store, const KvWarmStore *entry, void *arg),
+		   void *arg)
 {
 	const KvWarmStore *entry = (const KvWarmStore *) (file + sizeof(KvWarmHead));
 
@@ -403,9 +408,11 @@ copy_noted(const KvCached *cached, char *into, uint32 *nstores)
 	const KvWarmStore *entry = (const KvWarmStore *) (cached->unused + sizeof(KvWarmHead));
 	Size		len = 0;
 
-	for (uint32 i = 0; i < ((const KvWarmHead *) cached->unused)->nstores; i++, entry = entry_behind(entry))
+	for (uint32 i = 0; i < ((const KvWarmHead *) cached->unused)->nstores;
+		 i++, entry = entry_behind(entry))
 	{
-		const char *end = cached->frames_hold ? (const char *) entry_behind(entry) : (const char *) frames_of(entry);
+		const char *end = cached->frames_hold ? (const char *) entry_behind(entry)
+			: (const char *) frames_of(entry);
 
 		if (noted_store(entry) != NULL)
 			continue;
@@ -467,8 +474,10 @@ write_file(void *arg)
 	cached.frames_room = cached.tier_mark != 0 ? Min(kv_tier_room(), KV_WARM_MOST) : 0;
 	if (cached.blocks_room + cached.frames_room == 0)
 		return;
-	cached.blocks = MemoryContextAllocHuge(CurrentMemoryContext, Max(cached.blocks_room, 1) * sizeof(KvCachedBlock));
-	cached.frames = MemoryContextAllocHuge(CurrentMemoryContext, Max(cached.frames_room, 1) * sizeof(KvTierFrame));
+	cached.blocks = MemoryContextAllocHuge(CurrentMemoryContext,
+										   Max(cached.blocks_room, 1) * sizeof(KvCachedBlock));
+	cached.frames = MemoryContextAllocHuge(CurrentMemoryContext,
+										   Max(cached.frames_room, 1) * sizeof(KvTierFrame));
 	kv_block_each(note_block, &cached);
 	kv_recent_each(note_recent, &cached);
 	if (cached.unused != NULL)
@@ -484,7 +493,8 @@ write_file(void *arg)
 	qsort(cached.frames, cached.nframes, sizeof(KvTierFrame), compare_frames);
 	file = MemoryContextAllocHuge(CurrentMemoryContext, sizeof(KvWarmHead) +
 								  list_length(stores) * sizeof(KvWarmStore) +
-								  cached.nblocks * sizeof(uint64) + cached.nframes * sizeof(KvWarmFrame) +
+								  cached.nblocks * sizeof(uint64) + cached.nframes *
+								  sizeof(KvWarmFrame) +
 								  (cached.unused != NULL ? unused_len : 0));
 	len = make_file(stores, &cached, file);
 	if (len > 0)
@@ -582,7 +592,8 @@ read_file(void *arg)
 	kv_io_create(KV_WARM_USED_PATH, "", 0);
 	if (RecoveryInProgress())
 		open_noted(file);
-	frames_hold = kv_tier_was_marked(((const KvWarmHead *) file)->tier_mark);	/* waits: before stores are pinned */
+	/* waits: before stores are pinned */
+	frames_hold = kv_tier_was_marked(((const KvWarmHead *) file)->tier_mark);
 	pinned = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
 	KV_STOP_POINT("warm_frames");
 	if (frames_hold)
@@ -627,7 +638,8 @@ kv_warm_start(void)
 	kv_base->warmed = true;
 	if (kv_io_unlink(KV_WARM_USED_PATH) == 0 && kv_io_unlink(KV_WARM_PATH) == 0)
 		ereport(LOG,
-				(errmsg("ignoring file \"%s\": the server crashed when it was used", KV_WARM_PATH)));
+				(errmsg("ignoring file \"%s\": the server crashed when it was used",
+						KV_WARM_PATH)));
 	if (!kv_io_identify_file(KV_WARM_PATH, &(uint64) {0}, &(int64) {0}, &(uint32) {0}))
 		return;
 	kv_worker_await_place(KV_PLACE_MS);
@@ -635,7 +647,8 @@ kv_warm_start(void)
 		return;
 
 	/* all of max_worker_processes are in use, and the maintainer has other work than to read */
-	kv_worker_missed("kvfdw warm", "What was in memory when the server stopped is read when it is asked for.");
+	kv_worker_missed("kvfdw warm",
+					 "What was in memory when the server stopped is read when it is asked for.");
 	before_shmem_exit(unpin_stores, 0);
 	use_file(false);
 	cancel_before_shmem_exit(unpin_stores, 0);

@@ -8,9 +8,11 @@
  * pages of a heap would.
  *
  * A heap's sample has of a large value no more than where it is.  Here it has the value itself, and
- * thousands of them may be more than there is memory.  ANALYZE makes nothing of a value of more than a kilobyte but its width, so of
- * strings only so much is in the sample (KV_SAMPLE_WIDTH; width.c knows of it).  Where values of other types,
- * or such that expressions of extended statistics look at, are larger than maintenance_work_mem holds, the sample has fewer rows.
+ * thousands of them may be more than there is memory. ANALYZE makes nothing of a value of more than
+ * a kilobyte but its width, so of
+ * strings only so much is in the sample (KV_SAMPLE_WIDTH; width.c knows of it). Where values of
+ * other types, or such that expressions of extended statistics look at, are larger than
+ * maintenance_work_mem holds, the sample has fewer rows.
  */
 #include "postgres.h"
 
@@ -90,7 +92,8 @@ has_extended_statistics(Oid relid)
 	SysScanDesc scan;
 	bool		has;
 
-	ScanKeyInit(&key, Anum_pg_statistic_ext_stxrelid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(relid));
+	ScanKeyInit(&key, Anum_pg_statistic_ext_stxrelid, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(relid));
 	scan = systable_beginscan(statistics, StatisticExtRelidIndexId, true, NULL, 1, &key);
 	has = HeapTupleIsValid(systable_getnext(scan));
 	systable_endscan(scan);
@@ -153,7 +156,8 @@ thin_out(KvKey *sample, int nsampled, int target)
 
 	for (int i = 0; i < nsampled; i++)
 	{
-		if (pg_prng_uint64_range(&pg_global_prng_state, 0, nsampled - i - 1) < (uint64) (target - n))
+		if (pg_prng_uint64_range(&pg_global_prng_state, 0, nsampled - i - 1) <
+			(uint64) (target - n))
 			sample[n++] = sample[i];
 	}
 	return n;
@@ -167,7 +171,8 @@ is_row_bounded(const KvTable *table)
 	{
 		Form_pg_attribute att = TupleDescAttr(table->tupdesc, i);
 
-		if (!att->attisdropped && att->attlen < 0 && table->keyindex[i] < 0 && !kv_is_cut_in_samples(att))
+		if (!att->attisdropped && att->attlen < 0 && table->keyindex[i] < 0 &&
+			!kv_is_cut_in_samples(att))
 			return false;
 	}
 	return true;
@@ -206,8 +211,9 @@ halve(HeapTuple *rows, int nrows, Size *bytes)
 }
 
 /*
- * Read the rows of the sampled keys, which are sorted.  Values may be larger than they are in the mean, or than they are
- * stored: where they turn out to be more than memory holds, each is left by even chance, and those that follow.
+ * Read the rows of the sampled keys, which are sorted. Values may be larger than they are in the
+ * mean, or than they are stored: where they turn out to be more than memory holds, each is left by
+ * even chance, and those that follow.
  */
 static int
 fetch_rows(Relation relation, KvStore *store, Snapshot snapshot,
@@ -233,7 +239,8 @@ fetch_rows(Relation relation, KvStore *store, Snapshot snapshot,
 	while (nrows < nsampled && kv_scan_next(scan, &row))
 	{
 		kv_analyze_delay_point();
-		if (halved > 0 && pg_prng_uint64_range(&pg_global_prng_state, 0, (UINT64CONST(1) << halved) - 1) != 0)
+		if (halved > 0 && pg_prng_uint64_range(&pg_global_prng_state, 0,
+											   (UINT64CONST(1) << halved) - 1) != 0)
 			continue;
 		MemoryContextSwitchTo(row_context);
 		kv_tuple_decode(table, &row, true, values, nulls);

@@ -43,7 +43,8 @@ kv_cost_gucs(void)
 							 NULL, &point_read_cost, 1.0, 0, DBL_MAX,
 							 PGC_USERSET, GUC_EXPLAIN, NULL, NULL, NULL);
 	DefineCustomRealVariable("kvfdw.batched_read_cost",
-							 "Planner's cost of reading one of several values at once, in random_page_costs.",
+							 "Planner's cost of reading one of several values at once, in "
+							 "random_page_costs.",
 							 NULL, &batched_read_cost, 0.2, 0, DBL_MAX,
 							 PGC_USERSET, GUC_EXPLAIN, NULL, NULL, NULL);
 	DefineCustomRealVariable("kvfdw.range_read_cost",
@@ -141,6 +142,7 @@ kv_cost_count(PlannerInfo *root, RelOptInfo *rel, const KvKeyMatch *match,
 {
 	double		scanned = kv_entries_scanned(root, rel, match);
 
-	*startup_cost = cost_of_seek(rel) * match->nprefixes + scanned * cpu_operator_cost * KV_COUNT_COST;
+	*startup_cost = cost_of_seek(rel) * match->nprefixes + scanned * cpu_operator_cost *
+		KV_COUNT_COST;
 	*total_cost = *startup_cost + cpu_tuple_cost;
 }

@@ -147,8 +147,11 @@ explain_count(ForeignScan *plan, ExplainState *es)
 
 	initStringInfo(&relation);
 	if (es->verbose)
-		appendStringInfo(&relation, "%s.",
-						 quote_identifier(get_namespace_name_or_temp(get_rel_namespace(rte->relid))));
+	{
+		char	   *schema = get_namespace_name_or_temp(get_rel_namespace(rte->relid));
+
+		appendStringInfo(&relation, "%s.", quote_identifier(schema));
+	}
 	appendStringInfoString(&relation, name);
 	if (strcmp(name, alias) != 0)
 		appendStringInfo(&relation, " %s", alias);

@@ -53,7 +53,8 @@ enum KvScanPrivateIndex
 	KvScanPrivateByAddress,		/* Boolean: in the order in which values lie, if that is another */
 	KvScanPrivateOrdered,		/* Boolean: does the plan rely on key order? */
 	KvScanPrivateValues,		/* Boolean: are values read, or keys only? */
-	KvScanPrivateLimit,			/* Integer: rows likely to be taken, 0 = all, -1 = known when it runs */
+	/* Integer: rows likely to be taken, 0 = all, -1 = known when it runs */
+	KvScanPrivateLimit,
 	KvScanPrivateLock,			/* Integer: LockTupleMode of the scan's own locks, or -1 */
 	KvScanPrivateOperation		/* Integer: CmdType of the query */
 };
@@ -133,14 +134,19 @@ typedef struct KvRelInfo
 /* ---- plan time (width.c) ---- */
 
 #define KV_SAMPLE_WIDTH	1024
-/* Has ANALYZE no more bytes of the column's values in its sample?  It makes nothing of more than a kilobyte. */
+/*
+ * Has ANALYZE no more bytes of the column's values in its sample? It makes nothing of more than a
+ * kilobyte.
+ */
 extern bool kv_is_cut_in_samples(Form_pg_attribute att);
 /*
- * The mean width of a row, about: of columns without statistics, or whose statistics are of cut values, as the store's values
- * have it, for which value_width is called (bytes of one; 0 or less: not known).  Puts theirs into the rel's widths, if it is more than
- * the planner takes for them.
+ * The mean width of a row, about: of columns without statistics, or whose statistics are of cut
+ * values, as the store's values
+ * have it, for which value_width is called (bytes of one; 0 or less: not known). Puts theirs into
+ * the rel's widths, if it is more than the planner takes for them.
  */
-extern int32 kv_row_width(RelOptInfo *rel, Oid relid, const KvTable *table, double (*value_width) (Oid relid));
+extern int32 kv_row_width(RelOptInfo *rel, Oid relid, const KvTable *table,
+						  double (*value_width) (Oid relid));
 extern int32 kv_key_width(Oid relid, const KvTable *table);	/* likewise of a key */
 
 /* ---- plan time (cost.c) ---- */

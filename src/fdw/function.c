@@ -474,7 +474,8 @@ static void
 add_tier_row(void *arg, const KvTierRow *row)
 {
 	ReturnSetInfo *rsinfo = arg;
-	const uint64 counts[] = {row->hits, row->piece, row->entered, row->left, row->dropped, row->errors,
+	const uint64 counts[] = {row->hits, row->piece, row->entered, row->left, row->dropped,
+							 row->errors,
 	row->bytes, row->used};
 	Datum		values[KV_TIERS_COLUMNS];
 	bool		nulls[KV_TIERS_COLUMNS] = {0};

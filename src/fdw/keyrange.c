@@ -199,7 +199,8 @@ fit_value(const KvKeyColumn *column, Oid valuetype, Datum value, Datum *own)
 
 /*
  * Most conditions compare with a constant or a parameter of the statement, which have their value
- * as long as the plan runs.  To have the executor evaluate such a one costs as much as to find the row.
+ * as long as the plan runs. To have the executor evaluate such a one costs as much as to find the
+ * row.
  */
 static void
 prepare_value(KvScanCondition *condition, Expr *expr, PlanState *parent)
@@ -213,7 +214,8 @@ prepare_value(KvScanCondition *condition, Expr *expr, PlanState *parent)
 		condition->known_isnull = ((Const *) expr)->constisnull;
 	}
 	else if (IsA(expr, Param) && param->paramkind == PARAM_EXTERN && params != NULL &&
-			 params->paramFetch == NULL && param->paramid > 0 && param->paramid <= params->numParams &&
+			 params->paramFetch == NULL && param->paramid > 0 &&
+			 param->paramid <= params->numParams &&
 			 params->params[param->paramid - 1].ptype == param->paramtype)
 	{
 		condition->known = params->params[param->paramid - 1].value;

@@ -113,7 +113,8 @@ extern bool kv_upsert_may_set_again(ModifyTable *plan);
 
 /*
  * Insert the row in slot, which has been checked, or update or lock or just read the one
- * that has its key, as ON CONFLICT DO UPDATE or DO SELECT says.  In the row's memory context; old is the
+ * that has its key, as ON CONFLICT DO UPDATE or DO SELECT says. In the row's memory context; old is
+ * the
  * executor's.  Returns the row for RETURNING, or NULL if there is none.
  */
 extern TupleTableSlot *kv_upsert(KvModifyState *state, EState *estate, ResultRelInfo *rinfo,

@@ -548,7 +548,8 @@ add_parameterised_paths(PlannerInfo *root, RelOptInfo *rel, KvRelInfo *info)
 		joinclauses = list_concat_unique_ptr(joinclauses, found);
 		foreach(lc, found)
 		{
-			Relids		outer = bms_del_member(bms_copy(lfirst_node(RestrictInfo, lc)->clause_relids),
+			Relids		outer =
+				bms_del_member(bms_copy(lfirst_node(RestrictInfo, lc)->clause_relids),
 											   rel->relid);
 			ListCell   *lc2;
 

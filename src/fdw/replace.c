@@ -127,6 +127,7 @@ kv_raise_denied(const KvModifyState *state)
 			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 			 errmsg("permission denied to overwrite a row of table \"%s\"",
 					RelationGetRelationName(state->rel)),
-			 errdetail("Option \"on_duplicate\" of the table is \"replace\", and a row that exists requires the UPDATE privilege on \"%s\".",
+			 errdetail("Option \"on_duplicate\" of the table is \"replace\", and a row that exists "
+					   "requires the UPDATE privilege on \"%s\".",
 					   get_rel_name(state->denied))));
 }

@@ -70,7 +70,8 @@ refuse_unknown_checks(KvModifyState *state, ResultRelInfo *rinfo)
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("cannot check rows of table \"%s\" as this release of PostgreSQL does",
 						RelationGetRelationName(state->rel)),
-				 errdetail("The server asks for a check of kind %d, which this version of kvfdw does not know.",
+				 errdetail("The server asks for a check of kind %d, which this version of kvfdw "
+						   "does not know.",
 						   kind),
 				 errhint("Update kvfdw.")));
 	}
@@ -121,7 +122,8 @@ kv_modify_raise_duplicate(KvModifyState *state, KvKey key, TupleTableSlot *slot)
 			 strstr(description, ")=(") != NULL ?
 			 errdetail("Key %s already exists.", description) : 0,
 			 state->replace == KV_REPLACE_HIDDEN ?
-			 errhint("Use INSERT ... ON CONFLICT DO UPDATE, which checks the row that exists against views and policies.") : 0,
+			 errhint("Use INSERT ... ON CONFLICT DO UPDATE, which checks the row that exists "
+					 "against views and policies.") : 0,
 			 errtableconstraint(state->rel, constraint)));
 }
 

@@ -147,7 +147,8 @@ kv_begin_foreign_scan(ForeignScanState *node, int eflags)
 	state->want_values = boolVal(list_nth(plan->fdw_private, KvScanPrivateValues));
 	prepare_limit(node, state, plan);
 	state->operation = (CmdType) intVal(list_nth(plan->fdw_private, KvScanPrivateOperation));
-	state->ranges = kv_ranges_create(state->table, plan, &node->ss.ps, state->access == KV_ACCESS_POINT);
+	state->ranges = kv_ranges_create(state->table, plan, &node->ss.ps,
+									 state->access == KV_ACCESS_POINT);
 	decide_locking(node, state, intVal(list_nth(plan->fdw_private, KvScanPrivateLock)));
 	MemoryContextSwitchTo(old);
 

@@ -52,7 +52,8 @@ typedef struct KvReturning
 typedef struct KvUpsert
 {
 	bool		select;			/* DO SELECT */
-	int			mode;			/* LockTupleMode in which the existing row is locked, or KV_NO_ROW_LOCK */
+	/* LockTupleMode in which the existing row is locked, or KV_NO_ROW_LOCK */
+	int			mode;
 	bool		blind;			/* the existing row's value is not asked for */
 	bool		unlocked;		/* SET may be evaluated before the row is locked */
 	TriggerDesc *triggers;		/* the target's own … */
@@ -251,7 +252,8 @@ check_partition(KvModifyState *state, EState *estate, ResultRelInfo *rinfo, Tupl
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("invalid ON UPDATE specification"),
-				 errdetail("The result tuple would appear in a different partition than the original tuple.")));
+				 errdetail("The result tuple would appear in a different partition than the "
+						   "original tuple.")));
 }
 
 /* Write the row over the version that was seen; KV_ROW_NEWER if that is too late. */
@@ -433,7 +435,8 @@ kv_upsert(KvModifyState *state, EState *estate, ResultRelInfo *rinfo, TupleTable
 						 errmsg("%s command cannot affect row a second time",
 								state->upsert->select ? "ON CONFLICT DO SELECT" :
 								"ON CONFLICT DO UPDATE"),
-						 errhint("Ensure that no rows proposed for insertion within the same command have duplicate constrained values.")));
+						 errhint("Ensure that no rows proposed for insertion within the same "
+								 "command have duplicate constrained values.")));
 		}
 		if (on_conflict(state, estate, rinfo, key, seen, slot, &result))
 			break;

@@ -28,7 +28,8 @@ column_width(Oid relid, Form_pg_attribute att)
 bool
 kv_is_cut_in_samples(Form_pg_attribute att)
 {
-	return att->atttypid == TEXTOID || att->atttypid == VARCHAROID || att->atttypid == BPCHAROID || att->atttypid == BYTEAOID;
+	return att->atttypid == TEXTOID || att->atttypid == VARCHAROID || att->atttypid == BPCHAROID ||
+		att->atttypid == BYTEAOID;
 }
 
 /* Does the column lie in the values? */
@@ -47,7 +48,10 @@ is_unknown(Oid relid, Form_pg_attribute att)
 	return att->attlen < 0 && get_attavgwidth(relid, att->attnum) <= 0;
 }
 
-/* Give each unknown column so much, where that is more than the planner takes for it.  Returns by how much the row grows. */
+/*
+ * Give each unknown column so much, where that is more than the planner takes for it. Returns by
+ * how much the row grows.
+ */
 static double
 widen_unknown(RelOptInfo *rel, Oid relid, const KvTable *table, int32 each)
 {
@@ -86,7 +90,8 @@ kv_row_width(RelOptInfo *rel, Oid relid, const KvTable *table, double (*value_wi
 	double		known = 0;
 	double		rest;
 	int			unknown = 0;
-	Form_pg_attribute cut = NULL;	/* the widest of those that may have been cut; where the mean is small, few were */
+	/* the widest of those that may have been cut; where the mean is small, few were */
+	Form_pg_attribute cut = NULL;
 	int32		cut_to = KV_SAMPLE_WIDTH / 16;
 
 	for (int i = 0; i < table->tupdesc->natts; i++)

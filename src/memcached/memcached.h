@@ -14,7 +14,8 @@
  *       rolled back as a whole and done again request by request: nothing of it was
  *       acknowledged, and the input is still there.
  * (M 4) The requests of one connection are done and answered in order.
- * (M 5) Memory is bounded: a process keeps what kvfdw.memcached_buffer_memory allows, for requests and
+ * (M 5) Memory is bounded: a process keeps what kvfdw.memcached_buffer_memory allows, for requests
+ * and
  *       for replies each, one request more, a small buffer for each connection, and one batch.
  *
  * Its modules, from the ground up: protocol (bytes and requests, without PostgreSQL), process

@@ -1,7 +1,8 @@
 /*
  * reap.c
  *		The process "kvfdw memcached reaper": deletes rows that have expired, does the
- *		flush_alls that had a delay, and makes memory for batches in the maintainer's place (room.c).
+ *		flush_alls that had a delay, and makes memory for batches in the maintainer's place
+ *		(room.c).
  *
  * From time to time it walks through the tables in the order of their keys and reads all
  * rows, no faster than it may.  What has expired is deleted if it is still the version that
@@ -34,10 +35,12 @@
 #define STEP_KEYS	1000
 #define STEP_BYTES	((Size) 1024 * 1024)
 #define STEP_DELETES 200
-#define MOST_DELETED_BYTES	((Size) 4 * 1024 * 1024)	/* of values that are looked at for that at once */
+/* of values that are looked at for that at once */
+#define MOST_DELETED_BYTES	((Size) 4 * 1024 * 1024)
 #define RETRY_MS	10			/* between attempts at a flush_all */
 #define TRY_US		50000		/* so long */
-#define FIRST_PAUSE_US	100000	/* after one that others were in the way of; then twice as long, … */
+/* after one that others were in the way of; then twice as long, … */
+#define FIRST_PAUSE_US	100000
 #define MOST_PAUSE_US	(5 * USECS_PER_SEC)	/* … up to this */
 #define NO_PRIVILEGE	"42501 "	/* so an error of kv_mc_empty_tables begins */
 #define MOST_SLEEP_MS 60000
@@ -271,7 +274,8 @@ try_delete(Oid relid, KvMcExpired *expired, Size *bytes)
 		int			from = 0;
 
 		(void) kv_mc_roll_back();
-		while (current.data != NULL && from < expired->n && expired->keys[from].data != current.data)
+		while (current.data != NULL && from < expired->n &&
+			   expired->keys[from].data != current.data)
 			from++;
 		if (current.data != NULL && from < expired->n)
 			drop_keys(expired, from, 1);
@@ -349,7 +353,10 @@ next_table(void)
 	resetStringInfo(&walk.next);
 }
 
-/* One step of the walk.  After an ERROR it goes on behind the key that it was at; what it has found is deleted. */
+/*
+ * One step of the walk. After an ERROR it goes on behind the key that it was at; what it has found
+ * is deleted.
+ */
 static void
 walk_step(void)
 {
@@ -397,9 +404,11 @@ static struct
 }			attempts[KV_MC_MAX_LATER];
 
 /*
- * Do one that is due.  Its tables are marked for TRY_US, in which batches come to their ends: longer
- * would be for nothing where a session uses one, and would hold up clients.  False: others are in the way, or
- * it failed.  One of a role that may not empty any table now, or is no more, is over, for it would be done long after.
+ * Do one that is due. Its tables are marked for TRY_US, in which batches come to their ends: longer
+ * would be for nothing where a session uses one, and would hold up clients. False: others are in
+ * the way, or
+ * it failed. One of a role that may not empty any table now, or is no more, is over, for it would
+ * be done long after.
  */
 static bool
 empty_due(const KvMcLater *due)
@@ -424,7 +433,9 @@ empty_due(const KvMcLater *due)
 	return done || (error != NULL && strncmp(error, NO_PRIVILEGE, strlen(NO_PRIVILEGE)) == 0);
 }
 
-/* Do what is due, each as soon as it is its time to be tried; returns when the next one is, or 0. */
+/*
+ * Do what is due, each as soon as it is its time to be tried; returns when the next one is, or 0.
+ */
 static TimestampTz
 empty_all_due(void)
 {
@@ -555,6 +566,7 @@ kv_memcached_reaper_main(Datum arg)
 		pgstat_report_stat(false);
 		if (rest > 0)
 			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-							 (long) Max(rest / 1000, 1), KV_WAIT_EVENT(wait_reaper, "KvfdwMemcachedReaper"));
+							 (long) Max(rest / 1000, 1),
+							 KV_WAIT_EVENT(wait_reaper, "KvfdwMemcachedReaper"));
 	}
 }

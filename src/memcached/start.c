@@ -129,9 +129,11 @@ kv_memcached_preload(void)
 	}
 	for (int i = 0; i < kv_mc_workers; i++)
 		register_worker("kvfdw memcached", "kv_memcached_main", i,
-						i == 0 ? "Clients of memcached are not served." : "Fewer processes serve clients of memcached.");
+						i == 0 ? "Clients of memcached are not served."
+						: "Fewer processes serve clients of memcached.");
 	register_worker("kvfdw memcached flusher", "kv_memcached_flusher_main", -1,
 					"While the WAL is flushed for clients' writes, other clients wait.");
 	register_worker("kvfdw memcached reaper", "kv_memcached_reaper_main", -1,
-					"Rows that have expired stay, a flush_all with a delay is refused, and so are writes while the maintainer makes no memory.");
+					"Rows that have expired stay, a flush_all with a delay is refused, and so are "
+					"writes while the maintainer makes no memory.");
 }

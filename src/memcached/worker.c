@@ -38,17 +38,22 @@
 
 #define MAX_EVENTS		256
 #define MAX_TASKS		4096	/* of a batch */
-#define MANY_READS		256		/* a batch that has nothing to flush gains nothing by more, and leaves the processor's cache */
-#define KEPT_MEMORY		(64 * 1024 * 1024)	/* a batch's, that the process does not give back for the next one */
+/* a batch that has nothing to flush gains nothing by more, and leaves the processor's cache */
+#define MANY_READS		256
+/* a batch's, that the process does not give back for the next one */
+#define KEPT_MEMORY		(64 * 1024 * 1024)
 #define MAX_BATCH_BYTES	((size_t) 8 * 1024 * 1024)	/* of the values that come with them */
 #define JOIN_US			1000	/* so long may others join a batch */
 #define DRAIN_US		10000	/* so long may a reply in mode "drain" run ahead of the WAL */
 #define SWEEP_US		USECS_PER_SEC
 #define LISTEN_PAUSE_MS	100
-#define DOZE_MS			10		/* so long after a batch nothing but clients is looked at, who mostly come sooner */
-#define AWAKE_US		120		/* … and so long without sleeping, though the client must be woken first … */
+/* so long after a batch nothing but clients is looked at, who mostly come sooner */
+#define DOZE_MS			10
+/* … and so long without sleeping, though the client must be woken first … */
+#define AWAKE_US		120
 #define VAIN_JOBS		32		/* … but not so many times after it was in vain */
-#define HELPERS_US		(10 * USECS_PER_SEC)	/* so long after the start the processes that help should run */
+/* so long after the start the processes that help should run */
+#define HELPERS_US		(10 * USECS_PER_SEC)
 #define GET_LINE		((size_t) 1024 * 1024)
 #define GET_SHARE		32		/* so many keys of a get are one request of the quota */
 #define COMMAND_LINE	2048
@@ -61,7 +66,8 @@ static TimestampTz swept = 0;
 static TimestampTz reported = 0;
 static TimestampTz unflushed_since = 0;
 static bool helpers_looked = false; /* whether they run */
-static bool	keeps_memory = false;	/* there have been clients, and all of their batches' memory is kept */
+/* there have been clients, and all of their batches' memory is kept */
+static bool	keeps_memory = false;
 static bool verifying = false;	/* a password may be verified now */
 
 /* ---- start and end ---- */
@@ -83,7 +89,8 @@ begin(int number)
 	kv_mc_my_number = number;
 	kv_mc_me = &kv_mc_shared->workers[number];
 	pqsignal(SIGTERM, die);
-	pqsignal(SIGINT, KV_SIG_IGN);	/* a wait for synchronous standbys is not to be cancelled (M 1) */
+	/* a wait for synchronous standbys is not to be cancelled (M 1) */
+	pqsignal(SIGINT, KV_SIG_IGN);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnection(kv_mc_database, kv_mc_role, 0);
@@ -208,7 +215,8 @@ gather(KvMcConnection *conn)
 	conn->cut = conn->suspect = INT_MAX;
 	conn->parsed = 0;
 	conn->passed_over = false;
-	for (n = 0; requests < kv_mc_quota && batch.ntasks < MAX_TASKS && batch.bytes < MAX_BATCH_BYTES; n++)
+	for (n = 0; requests < kv_mc_quota && batch.ntasks < MAX_TASKS && batch.bytes < MAX_BATCH_BYTES;
+		 n++)
 	{
 		KvMcTask   *task = MemoryContextAlloc(batch.context, sizeof(KvMcTask));
 		size_t		used;
@@ -343,7 +351,8 @@ take_event(const struct epoll_event *event)
 }
 
 /*
- * Look for events for a moment without sleeping: to fall asleep and be woken takes longer than a client that
+ * Look for events for a moment without sleeping: to fall asleep and be woken takes longer than a
+ * client that
  * has its reply takes to ask again.  Where that was in vain it is not tried again for a while.
  */
 static int
@@ -371,7 +380,9 @@ catch_events(struct epoll_event *events)
 	return n;
 }
 
-/* Take what has happened, or is the first to happen within so many milliseconds; returns how much. */
+/*
+ * Take what has happened, or is the first to happen within so many milliseconds; returns how much.
+ */
 static int
 take_events(int timeout)
 {
@@ -418,8 +429,9 @@ only_clients_wait(void)
 /* ---- the loop ---- */
 
 /*
- * Gather what comes while there is a batch that will be flushed; and wait a little for those who are
- * about to write again, if nobody waits for his reply meanwhile who need not wait for the flush.
+ * Gather what comes while there is a batch that will be flushed; and wait a little for those who
+ * are about to write again, if nobody waits for his reply meanwhile who need not wait for the
+ * flush.
  */
 static void
 let_join(TimestampTz began)
@@ -503,9 +515,12 @@ look_at_helpers(TimestampTz now)
 	if (kv_mc_my_number != 0)
 		return;
 	if (!kv_mc_flusher_runs())
-		warn_of_absence("kvfdw memcached flusher", "While the WAL is flushed for clients' writes, other clients wait.");
+		warn_of_absence("kvfdw memcached flusher",
+						"While the WAL is flushed for clients' writes, other clients wait.");
 	if (kv_mc_shared->reaper_latch == NULL)
-		warn_of_absence("kvfdw memcached reaper", "Rows that have expired stay, a flush_all with a delay is refused, and so are writes while the maintainer makes no memory.");
+		warn_of_absence("kvfdw memcached reaper", "Rows that have expired stay, a flush_all with a "
+												  "delay is refused, and so are writes while the "
+												  "maintainer makes no memory.");
 }
 
 /* When all clients have gone, what was kept for the next batches goes. */
@@ -565,7 +580,8 @@ sleep_until_needed(void)
 	if (kv_mc_linger(epoll, now))
 		return;
 	if (timeout < 0)
-		timeout = kv_mc_listen_paused() ? LISTEN_PAUSE_MS : kv_mc_nconnections > 0 || keeps_memory || !helpers_looked ? 1000 : -1;
+		timeout = kv_mc_listen_paused() ? LISTEN_PAUSE_MS : kv_mc_nconnections > 0 ||
+			keeps_memory || !helpers_looked ? 1000 : -1;
 	if (kv_mc_listen_paused())
 		timeout = Min(timeout, LISTEN_PAUSE_MS);
 	(void) WaitEventSetWait(waiting, timeout, &event, 1,
@@ -585,10 +601,14 @@ kv_memcached_main(Datum arg)
 
 		serve_interrupts();
 		kv_mc_forget_closed();
-		/* after a batch the process sleeps in its own epoll set, which costs less than to sleep in another */
+		/*
+		 * after a batch the process sleeps in its own epoll set, which costs less than to sleep in
+		 * another
+		 */
 		dozes = answered && only_clients_wait();
 		/* the only client there is has just been answered: it needs a moment */
-		idle = ((answered && !dozes && kv_mc_nconnections == 1) || take_events(dozes ? DOZE_MS : 0) == 0) && !any_ready();
+		idle = ((answered && !dozes && kv_mc_nconnections == 1) ||
+				take_events(dozes ? DOZE_MS : 0) == 0) && !any_ready();
 		answered = false;
 		now = kv_clock();
 		kv_mc_wake(now);

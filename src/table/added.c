@@ -116,7 +116,8 @@ raise_key_changes(Relation rel, const AddedColumn *column)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
-			 errmsg("cannot change the type of column \"%s\" because it would change keys of foreign table \"%s\"",
+			 errmsg("cannot change the type of column \"%s\" because it would change keys of "
+					"foreign table \"%s\"",
 					NameStr(column->att->attname), RelationGetRelationName(rel)),
 			 errhint("Copy the rows into a table with the other type.")));
 }
@@ -404,7 +405,8 @@ raise_no_cast(const AddedColumn *column)
 			(errcode(ERRCODE_DATATYPE_MISMATCH),
 			 errmsg("column \"%s\" cannot be cast automatically to type %s",
 					NameStr(column->att->attname), format_type_be(column->att->atttypid)),
-			 errhint("Create a table with the other type, and copy the rows into it with an explicit cast.")));
+			 errhint("Create a table with the other type, and copy the rows into it with an "
+					 "explicit cast.")));
 }
 
 bool

@@ -66,7 +66,9 @@ kv_raise_row_conflict(KvRowResult result, CmdType operation)
 	if (result == KV_ROW_CHANGED_LATER && modifies)
 		ereport(ERROR,
 				(errcode(ERRCODE_TRIGGERED_DATA_CHANGE_VIOLATION),
-				 errmsg("tuple to be %s was already modified by an operation triggered by the current command",
+				 errmsg("tuple to be %s was already modified by an operation triggered by the "
+						"current command",
 						operation == CMD_UPDATE ? "updated" : "deleted"),
-				 errhint("Consider using an AFTER trigger instead of a BEFORE trigger to propagate changes to other rows.")));
+				 errhint("Consider using an AFTER trigger instead of a BEFORE trigger to propagate "
+						 "changes to other rows.")));
 }

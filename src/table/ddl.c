@@ -135,13 +135,15 @@ check_dropped(Relation rel, const KvNote *note)
 	if (kv_engine_ready() && kv_table_has_rows(rel))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
-				 errmsg("cannot drop column \"%s\" of foreign table \"%s\" because it is part of the key of its rows",
+				 errmsg("cannot drop column \"%s\" of foreign table \"%s\" because it is part of "
+						"the key of its rows",
 						NameStr(note->column), RelationGetRelationName(rel)),
 				 errhint("Create a table with another key, and copy the rows into it.")));
 	if (!kv_has_key_candidate(rel))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
-				 errmsg("cannot drop column \"%s\" of foreign table \"%s\" because no other column could be its key",
+				 errmsg("cannot drop column \"%s\" of foreign table \"%s\" because no other column "
+						"could be its key",
 						NameStr(note->column), RelationGetRelationName(rel)),
 				 errhint("Add a column of a supported key type first.")));
 }
@@ -156,12 +158,15 @@ tell_order(const KvTable *table)
 
 		if (!key->ordered)
 			ereport(NOTICE,
-					(errmsg("key column \"%s\" has no order that scans of foreign table \"%s\" could use",
+					(errmsg("key column \"%s\" has no order that scans of foreign table \"%s\" "
+							"could use",
 							NameStr(TupleDescAttr(table->tupdesc, key->attnum - 1)->attname),
 							get_rel_name(table->relid)),
-					 errdetail("Under the collation \"%s\" rows are found by equality only, not by ranges or in the column's order.",
+					 errdetail("Under the collation \"%s\" rows are found by equality only, not by "
+							   "ranges or in the column's order.",
 							   get_collation_name(key->collation)),
-					 errhint("Declare the column with COLLATE \"C\" if it can be ordered by bytes.")));
+					 errhint("Declare the column with COLLATE \"C\" if it can be ordered by "
+							 "bytes.")));
 	}
 }
 
@@ -503,9 +508,11 @@ kv_ddl_require_followed(Relation rel)
 		if (note->relid == RelationGetRelid(rel) && is_to_follow(note))
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_IN_USE),
-					 errmsg("cannot use foreign table \"%s\" before the statement that alters it has ended",
+					 errmsg("cannot use foreign table \"%s\" before the statement that alters it "
+							"has ended",
 							RelationGetRelationName(rel)),
-					 errdetail("Event triggers run before rows have what the statement gives column \"%s\".",
+					 errdetail("Event triggers run before rows have what the statement gives "
+							   "column \"%s\".",
 							   get_attname(note->relid, note->attnum, false))));
 	}
 }
@@ -558,7 +565,8 @@ check_commands(const AlterTableStmt *statement)
 				strcmp(changed->name, ((ColumnDef *) added->def)->colname) == 0)
 				ereport(ERROR,
 						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-						 errmsg("cannot add column \"%s\" to a kvfdw table and change its default in one statement",
+						 errmsg("cannot add column \"%s\" to a kvfdw table and change its default "
+								"in one statement",
 								changed->name),
 						 errhint("Use two statements.")));
 		}
@@ -586,7 +594,11 @@ process_utility(PlannedStmt *pstmt, const char *query, bool read_only,
 	PG_TRY();
 	{
 		if (IsA(pstmt->utilityStmt, DropTableSpaceStmt))
-			values.arg = kv_tablespace_use(((DropTableSpaceStmt *) pstmt->utilityStmt)->tablespacename);
+		{
+			DropTableSpaceStmt *drop = (DropTableSpaceStmt *) pstmt->utilityStmt;
+
+			values.arg = kv_tablespace_use(drop->tablespacename);
+		}
 		if (values.arg != NULL)
 			error_context_stack = &values;
 		if (previous_utility)

@@ -137,7 +137,8 @@ kv_rowtype_require_unused(Oid relid)
 							get_rel_name(relid), get_rel_name(user),
 							get_attname(user, i, false)) :
 					 relkind == RELKIND_FOREIGN_TABLE ?
-					 errmsg("cannot alter foreign table \"%s\" because column \"%s.%s\" uses its row type",
+					 errmsg("cannot alter foreign table \"%s\" because column \"%s.%s\" uses its "
+							"row type",
 							get_rel_name(relid), get_rel_name(user),
 							get_attname(user, i, false)) :
 					 errmsg("cannot alter table \"%s\" because column \"%s.%s\" uses its row type",

@@ -73,7 +73,8 @@ may_have_rows(Oid relid)
 	rel = try_relation_open(relid, NoLock);
 	if (rel == NULL)
 		return false;
-	store = kv_store_open(MyDatabaseId, relid, 0, 0, NULL, KV_WAL_FULL, InvalidOid, InvalidSubTransactionId);
+	store = kv_store_open(MyDatabaseId, relid, 0, 0, NULL, KV_WAL_FULL, InvalidOid,
+						  InvalidSubTransactionId);
 	any = store == NULL || kv_store_row_estimate(store) > 0;
 	relation_close(rel, AccessShareLock);
 	return any;
@@ -92,7 +93,8 @@ look_at(Oid relid, const List *servers, KvDumpTable *table)
 		return;
 	server = quote_identifier(GetForeignServer(table->server)->servername);
 	table->option = psprintf("--include-foreign-data=%s", shell_word(server));
-	table->name = psprintf("%s.%s", get_namespace_name(get_rel_namespace(relid)), get_rel_name(relid));
+	table->name = psprintf("%s.%s", get_namespace_name(get_rel_namespace(relid)),
+						   get_rel_name(relid));
 	table->may_have_rows = true;
 	table->may_have_rows = may_have_rows(relid);
 }
@@ -152,7 +154,8 @@ warn(void)
 				(errmsg("rows of kvfdw tables are not dumped without --include-foreign-data"),
 				 errdetail("Database \"%s\" has rows in kvfdw tables, among them \"%s\".",
 						   get_database_name(MyDatabaseId), example),
-				 errhint("Dump them with: pg_dump -Fc %s -f kvfdw.dump %s. The option -j and pg_dumpall cannot dump these rows.",
+				 errhint("Dump them with: pg_dump -Fc %s -f kvfdw.dump %s. The option -j and "
+						 "pg_dumpall cannot dump these rows.",
 						 options.data, shell_word(get_database_name(MyDatabaseId)))));
 }
 

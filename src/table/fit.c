@@ -155,7 +155,8 @@ kv_fit_constraint(List **fits, Oid constraint)
 		else if (form->contype == KV_CONSTRAINT_NOTNULL)
 		{
 			bool		isnull;
-			Datum		columns = SysCacheGetAttr(CONSTROID, tuple, Anum_pg_constraint_conkey, &isnull);
+			Datum		columns = SysCacheGetAttr(CONSTROID, tuple, Anum_pg_constraint_conkey,
+												  &isnull);
 
 			if (!isnull)
 				kv_fit_not_null(fits, form->conrelid,
@@ -268,7 +269,8 @@ prepare_domains(const KvTableFit *fit, EState *estate, Bitmapset **attributes)
 		if (OidIsValid(column->constraint))
 			column->state = ExecPrepareExpr((Expr *) check_expression(column->constraint, &name),
 											estate);
-		*attributes = bms_add_member(*attributes, column->attnum - FirstLowInvalidHeapAttributeNumber);
+		*attributes = bms_add_member(*attributes,
+									 column->attnum - FirstLowInvalidHeapAttributeNumber);
 	}
 }
 
@@ -298,7 +300,8 @@ check_domains(Relation rel, const KvTableFit *fit, ExprContext *econtext)
 		if (!ExecCheck(column->state, econtext))
 			ereport(ERROR,
 					(errcode(ERRCODE_CHECK_VIOLATION),
-					 errmsg("column \"%s\" of table \"%s\" contains values that violate the new constraint",
+					 errmsg("column \"%s\" of table \"%s\" contains values that violate the new "
+							"constraint",
 							get_attname(fit->relid, column->attnum, false),
 							RelationGetRelationName(rel)),
 					 errtablecol(rel, column->attnum)));
@@ -383,7 +386,8 @@ check_row(ExprContext *econtext, const KvRow *row, void *arg)
 	ereport(ERROR,
 			(errcode(ERRCODE_CHECK_VIOLATION),
 			 fit->in_default ?
-			 errmsg("updated partition constraint for default partition \"%s\" would be violated by some row",
+			 errmsg("updated partition constraint for default partition \"%s\" would be violated "
+					"by some row",
 					RelationGetRelationName(rel)) :
 			 errmsg("partition constraint of relation \"%s\" is violated by some row",
 					RelationGetRelationName(rel)),
@@ -413,7 +417,8 @@ fit_rows(Relation rel, KvTableFit *fit)
 	PushActiveSnapshot(GetLatestSnapshot());
 	estate = CreateExecutorState();
 	foreach(cell, fit->checks)
-		look.checks = lappend(look.checks, prepare_check(rel, lfirst_oid(cell), estate, &attributes));
+		look.checks = lappend(look.checks,
+							  prepare_check(rel, lfirst_oid(cell), estate, &attributes));
 	prepare_domains(fit, estate, &attributes);
 	pull_varattnos((Node *) quals, 1, &attributes);
 	foreach(cell, fit->not_null)

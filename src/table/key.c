@@ -185,7 +185,8 @@ kv_key_column_init(KvKeyColumn *column, Form_pg_attribute att)
 		if (!get_collation_isdeterministic(column->collation))
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("nondeterministic collation \"%s\" is not supported for key column \"%s\"",
+					 errmsg("nondeterministic collation \"%s\" is not supported for key column "
+							"\"%s\"",
 							get_collation_name(column->collation),
 							NameStr(att->attname)),
 					 errhint("Declare the column with a deterministic collation, such as \"C\".")));

@@ -1,9 +1,12 @@
 /*
  * level.c
- *		A table's rows written anew because the table has another level now; or it goes to another tablespace.
+ *		A table's rows written anew because the table has another level now; or it goes to another
+ *		tablespace.
  *
- * They go from store to store as they are stored, in whatever form, and become rows of the transaction that
- * does it.  So snapshots of before would see none of them, and may not read the new store (kv_table_read).
+ * They go from store to store as they are stored, in whatever form, and become rows of the
+ * transaction that
+ * does it. So snapshots of before would see none of them, and may not read the new store
+ * (kv_table_read).
  */
 #include "postgres.h"
 
@@ -70,7 +73,8 @@ kv_table_read(Relation rel, Snapshot snapshot)
 	if (store != NULL && !kv_store_serves(store, snapshot))
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("could not serialize access due to concurrent ALTER of foreign table \"%s\"",
+				 errmsg("could not serialize access due to concurrent ALTER of foreign table "
+						"\"%s\"",
 						RelationGetRelationName(rel)),
 				 errdetail("Its rows were written anew after the snapshot was taken."),
 				 errhint("The transaction might succeed if retried.")));
@@ -104,7 +108,8 @@ follow_tablespace(Relation rel)
 	if (!kv_store_can_follow(store, table->tablespace))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("foreign table \"%s\" cannot go to another tablespace yet", RelationGetRelationName(rel)),
+				 errmsg("foreign table \"%s\" cannot go to another tablespace yet",
+						RelationGetRelationName(rel)),
 				 errdetail("Its values are still leaving as many tablespaces as they can at once."),
 				 errhint("Call kvfdw_compact for it, and try again.")));
 	kv_store_follow_at_commit(store, table->tablespace);

@@ -143,11 +143,16 @@ kv_mark_raise_missing(Oid relid)
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("data of foreign table \"%s\" is missing", get_rel_name(relid)),
-			 errdetail("The table is marked as one that has data, but there is none in the directory \"kvfdw/%u/%u\".",
+			 errdetail("The table is marked as one that has data, but there is none in the "
+					   "directory \"kvfdw/%u/%u\".",
 					   MyDatabaseId, relid),
 			 errhint(RecoveryInProgress() ?
-					 "Re-create the standby server from a new base backup that has the directory \"kvfdw\"." :
-					 "If the data directory was restored or moved without its directory \"kvfdw\", stop the server and put that back. After pg_upgrade stop the server and run kvfdw_upgrade. In a copy made by CREATE DATABASE copy the rows from the template database into a new table.")));
+					 "Re-create the standby server from a new base backup that has the directory "
+					 "\"kvfdw\"." :
+					 "If the data directory was restored or moved without its directory \"kvfdw\", "
+					 "stop the server and put that back. After pg_upgrade stop the server and run "
+					 "kvfdw_upgrade. In a copy made by CREATE DATABASE copy the rows from the "
+					 "template database into a new table.")));
 }
 
 bool

@@ -143,7 +143,8 @@ parse_space_amp_option(const char *value)
 	if (errno != 0 || end == value || *end != '\0' || !(amp == 0 || (amp >= 1.1 && amp <= 10)))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("invalid value for option \"%s\": \"%s\"", "max_space_amplification", value),
+				 errmsg("invalid value for option \"%s\": \"%s\"", "max_space_amplification",
+						value),
 				 errhint("Valid values are 0, or between 1.1 and 10.")));
 	return amp;
 }
@@ -164,14 +165,16 @@ check_memcached_option(const char *name, const char *value)
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 					 errmsg("invalid value for option \"%s\": \"%s\"", name, value),
-					 errhint("Give the beginning of the keys that the table serves, without spaces, or an empty string for all.")));
+					 errhint("Give the beginning of the keys that the table serves, without "
+							 "spaces, or an empty string for all.")));
 	}
 	else if (!SplitIdentifierString(pstrdup(value), ',', &names) || names == NIL ||
 			 list_length(names) > 3)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("invalid value for option \"%s\": \"%s\"", name, value),
-				 errhint("Give the columns of value, flags and expiry, separated by commas; the last ones may be left out.")));
+				 errhint("Give the columns of value, flags and expiry, separated by commas; the "
+						 "last ones may be left out.")));
 }
 
 /* An example of an option's value; NULL: there is no such option. */
@@ -243,7 +246,9 @@ kvfdw_validator(PG_FUNCTION_ARGS)
 					 errmsg("invalid option \"%s\"", option->defname),
 					 closest ?
 					 errhint("Perhaps you meant the option \"%s\".", closest) :
-					 errhint("Valid options are \"key\", \"shards\", \"on_duplicate\", \"wal\", \"max_space_amplification\", \"compression\", \"tablespace\", \"memcached\" and \"memcached_columns\".")));
+					 errhint("Valid options are \"key\", \"shards\", \"on_duplicate\", \"wal\", "
+							 "\"max_space_amplification\", \"compression\", \"tablespace\", "
+							 "\"memcached\" and \"memcached_columns\".")));
 		}
 
 		if (strcmp(option->defname, "key") == 0)

@@ -323,7 +323,8 @@ check_schema(Relation rel, KvTable *table, KvStore *store, bool to_write, List *
 	{
 		/* made by TRUNCATE, before the key was changed */
 		if (to_write && !fits)
-			raise_mismatch(rel, "Its keys have another length than those that it was last truncated for.");
+			raise_mismatch(rel,
+					"Its keys have another length than those that it was last truncated for.");
 		new_schema(rel, table, schema);
 	}
 	else
@@ -510,7 +511,8 @@ kv_table_columns_fit(Relation rel)
 	for (int i = 0; i < desc->natts; i++)
 	{
 		Form_pg_attribute att = TupleDescAttr(desc, i);
-		KvSchemaColumn *stored = is_value_column(table, i) ? find_schema_column(&schema, att->attnum) : NULL;
+		KvSchemaColumn *stored = is_value_column(table, i)
+			? find_schema_column(&schema, att->attnum) : NULL;
 
 		if (stored != NULL && !IsBinaryCoercible(stored->typid, getBaseType(att->atttypid)))
 			return false;

@@ -143,7 +143,8 @@ parse_schema(Relation rel, const char *text, KvSchema *schema)
 	if (valid && (version < 1 || version > SCHEMA_VERSION))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("data of foreign table \"%s\" has schema version %d, but this kvfdw supports only versions 1 to %d",
+				 errmsg("data of foreign table \"%s\" has schema version %d, but this kvfdw "
+						"supports only versions 1 to %d",
 						RelationGetRelationName(rel), version, SCHEMA_VERSION),
 				 errhint("Install the version of kvfdw that wrote it.")));
 	text += used;

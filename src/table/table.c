@@ -92,10 +92,13 @@ add_key_column(KvTable *table, Relation rel, Form_pg_attribute att)
 	if (!kv_key_column_init(column, att))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("column \"%s\" of type %s cannot be part of the key of foreign table \"%s\"",
+				 errmsg("column \"%s\" of type %s cannot be part of the key of foreign table "
+						"\"%s\"",
 						NameStr(att->attname), format_type_be(att->atttypid),
 						RelationGetRelationName(rel)),
-				 errdetail("Key columns are of type smallint, integer, bigint, oid, boolean, real, double precision, numeric, date, time, timestamp, timestamptz, uuid, bytea, text, varchar or char, or of a domain over one of these."),
+				 errdetail("Key columns are of type smallint, integer, bigint, oid, boolean, real, "
+						   "double precision, numeric, date, time, timestamp, timestamptz, uuid, "
+						   "bytea, text, varchar or char, or of a domain over one of these."),
 				 errhint("Name other columns in the table's option \"key\".")));
 
 	table->keyindex[att->attnum - 1] = table->nkeys;

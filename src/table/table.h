@@ -123,12 +123,20 @@ typedef struct KvTable
 } KvTable;
 
 /* ---- option.c ---- */
-/* The value of an option of a foreign table as it is written, or NULL; in a list of them likewise. */
+/*
+ * The value of an option of a foreign table as it is written, or NULL; in a list of them likewise.
+ */
 extern const char *kv_table_option(Oid relid, const char *name);
 extern const char *kv_option_value(List *options, const char *name);
-/* What options say, but for "key" and "tablespace", which need more than the options; ERROR (22023) if one is wrong. */
+/*
+ * What options say, but for "key" and "tablespace", which need more than the options; ERROR (22023)
+ * if one is wrong.
+ */
 extern void kv_table_read_options(KvTable *table, List *options);
-/* The columns that an option "key" names, split by SQL's rules for identifiers; ERROR (22023) if it is no such list. */
+/*
+ * The columns that an option "key" names, split by SQL's rules for identifiers; ERROR (22023) if it
+ * is no such list.
+ */
 extern List *kv_key_option_columns(const char *value);
 extern bool kv_attribute_exists(Oid relid, AttrNumber attnum);	/* and is not dropped */
 /* Is a column of one of our tables part of its key, by the catalog as it is now? */
@@ -199,13 +207,16 @@ typedef struct KvRenewed
 extern KvRenewed kv_renewed;
 
 /* ---- level.c ---- */
-/* kv_table_store, not made, for who reads under this snapshot; ERROR (40001) if it is older than the rows there. */
+/*
+ * kv_table_store, not made, for who reads under this snapshot; ERROR (40001) if it is older than
+ * the rows there.
+ */
 extern KvStore *kv_table_read(Relation rel, Snapshot snapshot);
 /*
  * At the end of a transaction that has changed a table's options, so holds its
  * AccessExclusiveLock: if it has a wal option and its data was written with another, writes that
- * anew; else, if its value files are made in another tablespace, notes that they are to follow at COMMIT.
- * Does nothing if the table is gone or the change was rolled back.
+ * anew; else, if its value files are made in another tablespace, notes that they are to follow at
+ * COMMIT. Does nothing if the table is gone or the change was rolled back.
  */
 extern void kv_table_apply_options(Oid relid);
 
@@ -217,9 +228,15 @@ extern Oid	kv_tablespace_of(Oid relid);
  * where that is.  ERROR: 42501, 42704, 22023, 0A000.
  */
 extern void kv_tablespace_check(Oid relid);
-/* No table has it any more: ERROR (55000) if the values of one are still to go elsewhere, be there any or not. */
+/*
+ * No table has it any more: ERROR (55000) if the values of one are still to go elsewhere, be there
+ * any or not.
+ */
 extern void kv_tablespace_require_left(Oid tablespace);
-/* What to say if a tablespace cannot be dropped because it is not empty; NULL: there is no more to say. */
+/*
+ * What to say if a tablespace cannot be dropped because it is not empty; NULL: there is no more to
+ * say.
+ */
 extern char *kv_tablespace_use(const char *name);
 
 /* ---- rows.c ---- */
@@ -281,7 +298,8 @@ extern void kv_rowtype_require_unused(Oid relid);
 
 /* ---- mark.c ---- */
 extern bool kv_mark_exists(Oid relid);	/* is the table marked as one that has data? */
-extern void kv_mark_make(Oid relid);	/* in this transaction, whether there is one or not; see mark.c */
+/* in this transaction, whether there is one or not; see mark.c */
+extern void kv_mark_make(Oid relid);
 extern void kv_mark_ensure(KvTable *table);	/* before rows are written, after the store was made */
 /*
  * May the rows of a table be read?  False: the library is not preloaded, and there are
@@ -292,7 +310,8 @@ extern bool kv_mark_allows_reading(Oid relid);
 extern void kv_mark_at_end(bool commit);
 extern void kv_mark_at_subxact_abort(void);	/* marks may be gone: they are looked at anew */
 KV_NORETURN extern void kv_mark_raise_missing(Oid relid);	/* it is marked, and has no store */
-extern bool kv_table_has_rows(Relation rel);	/* of whatever definition; ERROR if they are missing */
+/* of whatever definition; ERROR if they are missing */
+extern bool kv_table_has_rows(Relation rel);
 
 /* ---- key.c: memcmp order of encoded keys is SQL order ---- */
 /*
@@ -377,7 +396,8 @@ extern bool kv_value_decompress(const KvRow *row, KvRow *plain);
 extern void kv_tuple_decode(const KvTable *table, const KvRow *row,
 							bool want_value, Datum *values, bool *nulls);
 /* Likewise for who knows the key: the exact key columns are NULL. */
-extern void kv_tuple_decode_value(const KvTable *table, const KvRow *row, Datum *values, bool *nulls);
+extern void kv_tuple_decode_value(const KvTable *table, const KvRow *row, Datum *values,
+								  bool *nulls);
 /*
  * The first bytes that a value has when it is not compressed, at most so many; returns how many.
  * What cannot be decompressed has none.
@@ -431,7 +451,7 @@ extern void kv_ddl_at_subxact_abort(SubTransactionId subid);	/* forgets what is 
 /* ---- upgrade.c ---- */
 /*
  * Under pg_upgrade.  In a session of the old server that dumps a database: notes its tables that
- * were never written to.  In the new server, when a table has been made: marks it.  ERROR (0A000) for
+ * were never written to. In the new server, when a table has been made: marks it. ERROR (0A000) for
  * a column that cannot go along.
  */
 extern void kv_upgrade_leave(void);

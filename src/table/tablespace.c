@@ -8,9 +8,10 @@
  * What counts is not the name but the dependency on the tablespace, in pg_shdepend, that
  * is made of it when the option is set: a tablespace can be renamed.  DROP TABLESPACE
  * sees it and refuses, whether or not the table has data.  It goes with the table.
- * After COMMIT the store follows (engine/shard/move.c), value file by value file; until the last has gone the
- * tablespace that it leaves is not empty, so DROP TABLESPACE refuses that one, too; and before the store has followed
- * for the first time even if it has no value, for it could not be opened without it.
+ * After COMMIT the store follows (engine/shard/move.c), value file by value file; until the last
+ * has gone the tablespace that it leaves is not empty, so DROP TABLESPACE refuses that one, too;
+ * and before the store has followed for the first time even if it has no value, for it could not be
+ * opened without it.
  */
 #include "postgres.h"
 
@@ -96,16 +97,21 @@ check_supported(Oid relid)
 	if (level == KV_WAL_NONE)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("values of foreign table \"%s\" cannot lie in a tablespace, because it has wal level \"none\"",
+				 errmsg("values of foreign table \"%s\" cannot lie in a tablespace, because it has "
+						"wal level \"none\"",
 						get_rel_name(relid)),
-				 errhint("Set the option \"wal\" to \"full\" or \"keys\", or leave out the option \"tablespace\".")));
+				 errhint("Set the option \"wal\" to \"full\" or \"keys\", or leave out the option "
+						 "\"tablespace\".")));
 	if (KV_BACKUP_VERIFIES_ALL_FILES && DataChecksumsEnabled())
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("values of foreign table \"%s\" cannot lie in a tablespace, because this cluster has data checksums",
+				 errmsg("values of foreign table \"%s\" cannot lie in a tablespace, because this "
+						"cluster has data checksums",
 						get_rel_name(relid)),
-				 errdetail("pg_basebackup of PostgreSQL 15 and 16 takes every file in a tablespace for one of a relation's."),
-				 errhint("Upgrade to PostgreSQL 17 or later, or leave out the option \"tablespace\".")));
+				 errdetail("pg_basebackup of PostgreSQL 15 and 16 takes every file in a tablespace "
+						   "for one of a relation's."),
+				 errhint("Upgrade to PostgreSQL 17 or later, or leave out the option "
+						 "\"tablespace\".")));
 }
 
 void
@@ -143,7 +149,8 @@ kv_tablespace_require_left(Oid tablespace)
 				 errmsg("tablespace \"%s\" is not empty", get_tablespace_name(tablespace)),
 				 errdetail("Values of %s have not begun to leave it.",
 						   kv_table_label(dboid, relid)),
-				 errhint("Call kvfdw_compact for the table, or wait if it was dropped, and try again.")));
+				 errhint("Call kvfdw_compact for the table, or wait if it was dropped, and try "
+						 "again.")));
 }
 
 char *

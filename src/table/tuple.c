@@ -19,7 +19,8 @@
  * Attributes of a tuple are those of the table, by number; key columns that
  * are not lossy are NULL in it, and so are columns that were dropped before it
  * was written.  A row that is older than a column has fewer attributes, and
- * that column reads as what the schema image has for it, or NULL.  One that was dropped later is skipped, by the
+ * that column reads as what the schema image has for it, or NULL. One that was dropped later is
+ * skipped, by the
  * length and alignment that it was written with (schema.c).  The header is a
  * multiple of MAXALIGN, so data is aligned where the value is.
  *
@@ -59,7 +60,8 @@ check_value_size(const KvTable *table, Size len)
 	if (unlikely(len > KV_MAX_VALUE))
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("value of %zu bytes exceeds the maximum of %zu bytes for foreign table \"%s\"",
+				 errmsg("value of %zu bytes exceeds the maximum of %zu bytes for foreign table "
+						"\"%s\"",
 						len, KV_MAX_VALUE, get_rel_name(table->relid))));
 }
 

@@ -3,7 +3,8 @@
  *		What pg_upgrade does not know of a table.
  *
  * pg_upgrade dumps the definitions of the old server and restores them in the new one, both
- * started for it alone (IsBinaryUpgrade).  OIDs of databases, tables and types stay, transactions and
+ * started for it alone (IsBinaryUpgrade). OIDs of databases, tables and types stay, transactions
+ * and
  * their outcomes too, so that a store is right in the new server as it is.  It comes there by
  * kvfdw_upgrade (engine/restart/takeover.c).
  *
@@ -94,7 +95,8 @@ check_columns(Oid relid)
 							NameStr(att->attname), RelationGetRelationName(rel)),
 					 errdetail("Values of type %s may mean something else in the new cluster.",
 							   format_type_be(att->atttypid)),
-					 errhint("Before pg_upgrade copy the table into one that has the column as text.")));
+					 errhint("Before pg_upgrade copy the table into one that has the column as "
+							 "text.")));
 	}
 	relation_close(rel, NoLock);	/* the caller may look at its store */
 }
@@ -106,9 +108,11 @@ check_tablespace(Oid relid)
 	if (OidIsValid(kv_tablespace_of(relid)) || kv_store_has_tablespaces(MyDatabaseId, relid))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("kvfdw_upgrade cannot carry the values of foreign table \"%s\" from its tablespace",
+				 errmsg("kvfdw_upgrade cannot carry the values of foreign table \"%s\" from its "
+						"tablespace",
 						get_rel_name(relid)),
-				 errhint("Before pg_upgrade move them with ALTER FOREIGN TABLE ... OPTIONS (DROP tablespace) and kvfdw_compact, and back after it.")));
+				 errhint("Before pg_upgrade move them with ALTER FOREIGN TABLE ... OPTIONS (DROP "
+						 "tablespace) and kvfdw_compact, and back after it.")));
 }
 
 void
@@ -126,7 +130,8 @@ kv_upgrade_leave(void)
 		check_columns(relid);
 		check_tablespace(relid);
 		if (!kv_mark_exists(relid) &&
-			kv_store_open(MyDatabaseId, relid, 0, 0, NULL, KV_WAL_FULL, InvalidOid, InvalidSubTransactionId) == NULL)
+			kv_store_open(MyDatabaseId, relid, 0, 0, NULL, KV_WAL_FULL, InvalidOid,
+						  InvalidSubTransactionId) == NULL)
 			unwritten = lappend_oid(unwritten, relid);
 	}
 	kv_unwritten_note(MyDatabaseId, unwritten);

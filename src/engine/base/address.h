@@ -22,7 +22,9 @@ typedef uint64 KvAddress;
 #define KV_CLASS_VOLUMES	0x30000	/* volumes of each class */
 #define KV_NO_CLASS			(-1)
 
-/* A value file by the address of its first byte.  A struct, so that no other number passes for one. */
+/*
+ * A value file by the address of its first byte. A struct, so that no other number passes for one.
+ */
 typedef struct KvFileId
 {
 	KvAddress	address;
@@ -60,7 +62,8 @@ kv_class_of(KvAddress address)
 }
 
 #ifdef KVFDW_FAULTS
-extern int	kv_test_value_file_kb; /* the smallest value files' size, for tests; 0: as in other builds */
+/* the smallest value files' size, for tests; 0: as in other builds */
+extern int	kv_test_value_file_kb;
 #endif
 
 /* 4 MB, 16 MB, 64 MB, 256 MB, 1 GB. */
@@ -79,7 +82,8 @@ kv_value_file_size(int class)
 static inline uint64
 kv_file_span(KvFileId file)
 {
-	return kv_is_legacy(file.address) ? KV_VOLUME_SIZE : kv_value_file_size(kv_class_of(file.address));
+	return kv_is_legacy(file.address) ? KV_VOLUME_SIZE
+		: kv_value_file_size(kv_class_of(file.address));
 }
 
 /* The file with an address. */

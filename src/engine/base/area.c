@@ -53,7 +53,8 @@ report_not_loaded(int elevel)
 		ereport(elevel,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("kvfdw must be loaded via shared_preload_libraries"),
-				 errhint("Add the line \"shared_preload_libraries = 'kvfdw'\" to postgresql.conf and restart the server.")));
+				 errhint("Add the line \"shared_preload_libraries = 'kvfdw'\" to postgresql.conf "
+						 "and restart the server.")));
 }
 
 void

@@ -53,8 +53,10 @@ crc_streams(pg_crc32c crc, const void *data, Size len)
 		}
 
 		/* each stream counts as if the bytes of the streams behind it were zeros */
-		sum = _mm_xor_si128(_mm_clmulepi64_si128(_mm_cvtsi64_si128(a), _mm_cvtsi64_si128(OVER_TWO), 0),
-							_mm_clmulepi64_si128(_mm_cvtsi64_si128(b), _mm_cvtsi64_si128(OVER_ONE), 0));
+		sum = _mm_xor_si128(_mm_clmulepi64_si128(_mm_cvtsi64_si128(a), _mm_cvtsi64_si128(OVER_TWO),
+												 0),
+							_mm_clmulepi64_si128(_mm_cvtsi64_si128(b), _mm_cvtsi64_si128(OVER_ONE),
+												 0));
 		crc = _mm_crc32_u64(0, _mm_cvtsi128_si64(sum)) ^ c;
 	}
 	COMP_CRC32C(crc, at, len);
@@ -69,7 +71,10 @@ has_streams(void)
 
 #define WIDE	64				/* bytes of a register */
 
-/* x^(8n + 31) and x^(8n - 33) modulo the polynomial, bits reversed; n: bytes from one place to another */
+/*
+ * x^(8n + 31) and x^(8n - 33) modulo the polynomial, bits reversed; n: bytes from one place to
+ * another
+ */
 #define OVER_16		0x493c7d27, 0xf20c0dfe
 #define OVER_32		0xba4fc28e, 0x3da6d0cb
 #define OVER_48		0xddc0152b, 0x1c291d04
@@ -101,8 +106,11 @@ crc_wide(pg_crc32c crc, const void *data, Size len)
 	}
 	for (int i = 0; i < lengthof(sum); i++)
 		sum[i] = _mm512_loadu_si512(at + i * WIDE);
-	sum[0] = _mm512_xor_si512(sum[0], _mm512_inserti32x4(_mm512_setzero_si512(), _mm_cvtsi32_si128(crc), 0));
-	for (at += sizeof(sum), len -= sizeof(sum); len >= sizeof(sum); at += sizeof(sum), len -= sizeof(sum))
+	sum[0] = _mm512_xor_si512(sum[0],
+							  _mm512_inserti32x4(_mm512_setzero_si512(), _mm_cvtsi32_si128(crc),
+												 0));
+	for (at += sizeof(sum), len -= sizeof(sum); len >= sizeof(sum);
+		 at += sizeof(sum), len -= sizeof(sum))
 	{
 		for (int i = 0; i < lengthof(sum); i++)
 			sum[i] = crc_fold(sum[i], over, _mm512_loadu_si512(at + i * WIDE));

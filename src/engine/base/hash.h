@@ -16,7 +16,7 @@ kv_hash_create(const char *name, Size keysize, Size entrysize, MemoryContext con
 	return hash_create(name, 64, &info, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 }
 
-/* All of its bits depend on all of the number and of the seed.  Nothing on disk may depend on it. */
+/* All of its bits depend on all of the number and of the seed. Nothing on disk may depend on it. */
 static inline uint64
 kv_hash_number(uint64 number, uint32 seed)
 {

@@ -94,7 +94,10 @@ kv_key_common(const uint8 *a, int alen, const uint8 *b, int blen, int most)
 	return n;
 }
 
-/* Does a key come before all that begin with these bytes (-1), or behind them (1), or is it one (0)? */
+/*
+ * Does a key come before all that begin with these bytes (-1), or behind them (1), or is it one
+ * (0)?
+ */
 static inline int
 kv_key_beside(const uint8 *key, int keylen, const uint8 *beginning, int len)
 {

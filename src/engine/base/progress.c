@@ -2,7 +2,7 @@
  * progress.c
  *		What each process is at, for kvfdw_stat_progress.
  *
- * The place of a process is that of its PGPROC, and has its pid while it is at something.  A process
+ * The place of a process is that of its PGPROC, and has its pid while it is at something. A process
  * that ends in the middle clears it as it goes: the PGPROC keeps the pid until somebody takes it.
  *
  * Who reads wants the parts of one moment together where they say what is done: table, command

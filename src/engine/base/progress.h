@@ -90,7 +90,8 @@ kv_progress_total(uint64 total)
 }
 
 /* Calls back for every process that is at something. */
-extern void kv_progress_visit(void (*each) (void *arg, int pid, const KvProgress *progress), void *arg);
+extern void kv_progress_visit(void (*each) (void *arg, int pid, const KvProgress *progress),
+							  void *arg);
 /* As the view calls them. */
 extern const char *kv_progress_command_name(KvProgressCommand command);
 extern const char *kv_progress_unit(KvProgressCommand command);

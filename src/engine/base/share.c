@@ -38,7 +38,8 @@ kv_memory_gucs(uint64 machine)
 							"Divided among those whose sizes are not set.",
 							&memory_mb, usual, KV_LEAST_MB, 1048576,
 							PGC_POSTMASTER, GUC_UNIT_MB, NULL, NULL, NULL);
-	if (usual < KV_MEMORY_MB && memory_mb == usual && process_shared_preload_libraries_in_progress &&
+	if (usual < KV_MEMORY_MB && memory_mb == usual &&
+		process_shared_preload_libraries_in_progress &&
 		!IsUnderPostmaster)
 		ereport(LOG,
 				(errmsg("kvfdw.memory is %d MB by default on this server", usual),

@@ -20,7 +20,10 @@ extern void kv_share_define(const char *name, const char *what, int eighths, int
 /* Of a setting that has its share, -1 in a file that is read again stands for that. */
 extern void kv_share_check(int *value, const int *variable);
 
-/* kvfdw.memory; before the others.  machine: bytes that the server may use, by which it is less on a small one. */
+/*
+ * kvfdw.memory; before the others. machine: bytes that the server may use, by which it is less on a
+ * small one.
+ */
 extern void kv_memory_gucs(uint64 machine);
 /* Those that are -1 get what that stands for, so that it is shown; when all are defined. */
 extern void kv_memory_divide(void);

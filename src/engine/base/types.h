@@ -87,9 +87,11 @@ typedef struct KvStoreShape
 	KvWalLevel	wal;
 	uint64		id;				/* never repeats; 0: written by a library without ids */
 	bool		maps;			/* it may have had other maps than the first */
-	Oid			tablespace;		/* where its value files are made; InvalidOid: in its own directory */
+	/* where its value files are made; InvalidOid: in its own directory */
+	Oid			tablespace;
 	uint64		moved_lsn;		/* end of the MOVE record that says so; 0: there has been none */
-	int			nleaving;		/* if there has been one, value files may lie in its own directory, too, … */
+	/* if there has been one, value files may lie in its own directory, too, … */
+	int			nleaving;
 	Oid			leaving[KV_MAX_LEAVING];	/* … and in these */
 	bool		unusable;		/* its directory has a file that says why */
 } KvStoreShape;

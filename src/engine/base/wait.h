@@ -24,7 +24,8 @@
 #define KV_WAIT_CHECKPOINTER		KV_WAIT_EVENT(kv_wait_checkpointer, "KvfdwCheckpointer")
 #define KV_WAIT_SPLIT		KV_WAIT_EVENT(kv_wait_split, "KvfdwSplit")
 #define KV_WAIT_RANGE		KV_WAIT_EVENT(kv_wait_range, "KvfdwRangeWindow")
-extern uint32 kv_wait_write_buffer, kv_wait_recovery, kv_wait_flush, kv_wait_compact, kv_wait_space, kv_wait_pace,
+extern uint32 kv_wait_write_buffer, kv_wait_recovery, kv_wait_flush, kv_wait_compact, kv_wait_space,
+	kv_wait_pace,
 			kv_wait_memory, kv_wait_idle, kv_wait_checkpointer, kv_wait_range, kv_wait_split;
 
 /* kv_interrupts for work that the maintainer does too: told to go, it raises ERROR. */

@@ -41,7 +41,8 @@
 
 /* Settings for people's transactions, not for a worker's.  Not all servers have all of them. */
 static const char *const timeouts[] = {
-	"statement_timeout", "transaction_timeout", "lock_timeout", "idle_in_transaction_session_timeout"
+	"statement_timeout", "transaction_timeout", "lock_timeout",
+		"idle_in_transaction_session_timeout"
 };
 
 void
@@ -261,8 +262,8 @@ note_gone(void)
 }
 
 /*
- * Places that were kept for too long are free.  Not for the startup process: behind the crash of a process
- * nothing is started before redo has ended, but what was registered is then.
+ * Places that were kept for too long are free. Not for the startup process: behind the crash of a
+ * process nothing is started before redo has ended, but what was registered is then.
  */
 static void
 expire(TimestampTz now)
@@ -309,7 +310,9 @@ find_place(KvWorkerKind kind, TimestampTz now)
 	return nfree > 0 ? first : -1;
 }
 
-/* No place for it now.  True: it had not waited before, so those that have nothing to do are told. */
+/*
+ * No place for it now. True: it had not waited before, so those that have nothing to do are told.
+ */
 static bool
 note_refused(KvWorkerKind kind, TimestampTz now)
 {

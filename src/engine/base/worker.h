@@ -14,7 +14,8 @@
  * the two sees the other.
  *
  * No worker is trusted to run that does not.  A place is kept for a worker that has not
- * begun only for a while, longer each time; then the place is free, and a worker that comes with the old
+ * begun only for a while, longer each time; then the place is free, and a worker that comes with
+ * the old
  * ticket ends at once.  So nothing depends on who has registered it, nor on what the postmaster
  * did with it: could not fork, shut down, forgot.
  *
@@ -52,8 +53,8 @@ extern void kv_worker_reload(void);
 extern bool kv_worker_goes_on(bool *reloaded);
 
 /*
- * One that runs once, and takes its place by kv_worker_attend; false if there is no place or write buffer.
- * With a handle it allocates, so it may raise ERROR.
+ * One that runs once, and takes its place by kv_worker_attend; false if there is no place or write
+ * buffer. With a handle it allocates, so it may raise ERROR.
  */
 extern bool kv_worker_start(const char *name, const char *function, Datum arg,
 							BackgroundWorkerHandle **handle);
@@ -80,8 +81,9 @@ extern void kv_workers_attach(void);	/* makes it, or attaches */
 extern void kv_workers_gucs(void);	/* in test builds: kvfdw.test_worker_idle */
 
 /*
- * How many workers without a fixed write buffer run at most, beside so many static ones: kvfdw takes
- * five eighths of max_worker_processes, but at least one place, where there is a write buffer.
+ * How many workers without a fixed write buffer run at most, beside so many static ones: kvfdw
+ * takes five eighths of max_worker_processes, but at least one place, where there is a write
+ * buffer.
  */
 extern int	kv_worker_places(int nstatic);
 
@@ -118,7 +120,8 @@ extern void kv_worker_attend(void);
 extern bool kv_worker_is_done(bool busy);
 /*
  * Gives up the place.  attend(false) takes back what says that it runs; it has nothing in flight.
- * False: it stays, for there is work, and attend(true) was called.  Has its turn ended, it leaves anyway.
+ * False: it stays, for there is work, and attend(true) was called. Has its turn ended, it leaves
+ * anyway.
  */
 extern bool kv_worker_leave(void (*attend) (bool here), bool (*has_work) (void));
 

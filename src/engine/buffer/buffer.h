@@ -19,7 +19,8 @@
  * a quarter of the units is left to buffers that are on their way to the files.  A value that
  * needs several units, and does not find them side by side, becomes a large value (write.c).
  *
- * Who takes a buffer from whom.  Nobody takes units from a buffer, but for those of a dropped store, which are freed by the maintainer
+ * Who takes a buffer from whom. Nobody takes units from a buffer, but for those of a dropped store,
+ * which are freed by the maintainer
  * when it removes the store, and before that by who finds no units.  Open buffers are sealed
  * before they are full,
  *		by those who find no units while nothing is on its way to the files: a few,
@@ -107,10 +108,12 @@ typedef struct KvWriteBuffer
 	uint32		nentries;
 	uint64		sequence;
 	uint64		log_offset;		/* where its batch goes; if sealed */
-	uint64		hot;			/* where its values are that are not KV_COLD: a bit for so many bytes … */
+	/* where its values are that are not KV_COLD: a bit for so many bytes … */
+	uint64		hot;
 	uint64		cached;			/* … and that are KV_CACHED */
 	bool		touched;		/* something was put into it since somebody looked */
-	bool		batch_taken;	/* buffer/commit.c: what no PUT has logged is being logged by location */
+	/* buffer/commit.c: what no PUT has logged is being logged by location */
+	bool		batch_taken;
 
 	int			error;			/* errno of its last write; 0: fine, or to be tried again */
 	bool		by_writer;		/* WRITING: the buffer writer has it */
@@ -137,12 +140,14 @@ typedef struct KvBufferPool
 {
 	LWLock		lock;			/* of buffer states, free units and the list of pending buffers */
 	int			nunits;
-	bool		whole;			/* the file is of version 1: a buffer is one unit, whatever it needs */
+	/* the file is of version 1: a buffer is one unit, whatever it needs */
+	bool		whole;
 	uint32		unit_values;	/* bytes of a unit's value area */
 	uint32		unit_entries;	/* … and of what it has for batch head and entries */
 	uint32		buffer_size;	/* bytes of values that a buffer can have */
 	int			nfree;			/* units */
-	uint64		entered;		/* units that became part of a buffer, since somebody has set it to 0 … */
+	/* units that became part of a buffer, since somebody has set it to 0 … */
+	uint64		entered;
 	uint64		used_then;		/* … when so many were */
 	int			rows[KV_UNIT_LISTS];	/* of free units: lists, by how many they have, or -1 */
 	bool		joined;			/* no two rows are neighbours */
@@ -160,8 +165,9 @@ typedef struct KvBufferPool
 /* ---- unit.c: KvBufferPool.lock is held, exclusive but where it is said ---- */
 extern Size kv_buffer_share(void);	/* no lock: bytes of values that a buffer opened now may have */
 /*
- * How many units the store may not have.  At level 'none' what is in buffers is nowhere else, so those that a dead server has
- * left are in use until their store is recovered, which is behind redo; and redo needs buffers for the others.
+ * How many units the store may not have. At level 'none' what is in buffers is nowhere else, so
+ * those that a dead server has left are in use until their store is recovered, which is behind
+ * redo; and redo needs buffers for the others.
  */
 extern int	kv_units_kept(const KvStore *store);
 /* Are there so many units side by side, besides those that are kept? */
@@ -247,7 +253,10 @@ extern void kv_buffer_seal(KvStore *store, uint32 shard_id);
  */
 extern void kv_buffer_put(KvStore *store, KvShard *shard, KvKey key, KvVersion *version,
 						  KvForm form, const char *value, uint32 crc, KvValueHome placing);
-/* The shard's buffer behind one, open and sealed ones in no order; i < 0: the first.  -1: there is none.  Lock held. */
+/*
+ * The shard's buffer behind one, open and sealed ones in no order; i < 0: the first. -1: there is
+ * none. Lock held.
+ */
 extern int	kv_shard_buffer(const KvShard *shard, int i);
 /* Shard's lock, for as long as the pointer is used; NULL: the value is in its file. */
 extern const char *kv_buffer_find(const KvShard *shard, const KvVersion *version);
@@ -262,7 +271,10 @@ extern KvExtent kv_shard_unwritten(const KvShard *shard);
 extern KvHeat kv_buffer_heat(const KvShard *shard, const KvVersion *version);
 /* Shard's lock, exclusive: that is known of the value just put, and is not KV_COLD. */
 extern void kv_buffer_mark(const KvShard *shard, KvLocation location, uint32 len, KvHeat heat);
-/* The buffer is written: its values go into the recent ring, or those so marked into the value cache. */
+/*
+ * The buffer is written: its values go into the recent ring, or those so marked into the value
+ * cache.
+ */
 extern void kv_buffer_keep(int buffer);
 /*
  * Complete the buffer's value image, batch head and header, and mark it sealed; log_offset
@@ -273,8 +285,9 @@ extern void kv_buffer_seal_image(int buffer, uint32 value_bytes, uint32 entry_by
 
 /* ---- drain.c ---- */
 /*
- * No lock held; until there is room for a value of len of the store's, for which buffers of dropped stores are freed.
- * ERROR if no buffer can be written: what is in them is safe, but no more can be taken in; and, but for redo, if none
+ * No lock held; until there is room for a value of len of the store's, for which buffers of dropped
+ * stores are freed. ERROR if no buffer can be written: what is in them is safe, but no more can be
+ * taken in; and, but for redo, if none
  * has become free for long.  False: it needs units side by
  * side, and others have what became free.
  */
@@ -299,8 +312,9 @@ extern bool kv_buffer_unclaim(int buffer, int error);
 /* What of a claimed buffer is to be written to its file; len 0: nothing. */
 extern void kv_buffer_image(int buffer, uint64 *offset, uint32 *len, char **memory);
 /*
- * Its values are in its value file: logs its entries and frees it.  Or an errno: it is SEALED again.  If the
- * buffer file has other entries than were put into it: PANIC, or EIO as data_sync_retry says.
+ * Its values are in its value file: logs its entries and frees it. Or an errno: it is SEALED again.
+ * If the buffer file has other entries than were put into it: PANIC, or EIO as data_sync_retry
+ * says.
  */
 extern int	kv_buffer_finish(int buffer);
 /*
@@ -314,8 +328,8 @@ extern void kv_buffer_release(int buffer); /* give it free, and wake who waits f
 /* Has the buffer's store been dropped?  Its directory goes before its buffers do. */
 extern bool kv_buffer_outlived(const KvBufferHeader *header);
 /*
- * Of a dropped store, which goes (NULL: it is not known), all at once; false, and nothing changed: one is being written,
- * or the store is pinned.
+ * Of a dropped store, which goes (NULL: it is not known), all at once; false, and nothing changed:
+ * one is being written, or the store is pinned.
  */
 extern bool kv_buffers_discard(const KvStoreKey *key, const KvStore *store);
 
@@ -352,12 +366,18 @@ extern KvAddress kv_addresses_reserve(KvStore *store, uint32 shard_id, Size len,
 extern void kv_addresses_return(KvStore *store, uint32 shard_id, KvAddress begin, KvAddress end);
 /* Close the shard's open value file, if it has one; the next value has another made. */
 extern void kv_value_close(KvStore *store, uint32 shard_id);
-/* In two steps: returns the value file that was closed, and how much of it is used, for the second.  extend_lock held. */
+/*
+ * In two steps: returns the value file that was closed, and how much of it is used, for the second.
+ * extend_lock held.
+ */
 extern KvAddress kv_value_close_uncut(KvStore *store, uint32 shard_id, uint64 *used);
 extern void kv_value_cut(const KvStore *store, KvAddress address, uint64 used);
 /* Nothing more goes into what lies elsewhere than where value files are made now (shard/move.c). */
 extern void kv_value_leave(KvStore *store, uint32 shard_id);
-/* The shard has left the map: what a failed attempt to make its next value file has left goes.  No lock held; never raises. */
+/*
+ * The shard has left the map: what a failed attempt to make its next value file has left goes. No
+ * lock held; never raises.
+ */
 extern void kv_value_end(KvStore *store, uint32 shard_id);
 
 /* A value file that may not be durable. */
@@ -366,7 +386,8 @@ typedef struct KvUnsynced
 	KvFileId	file;
 	bool		for_good;		/* nobody will write to it any more */
 	bool		named;			/* its name is durable */
-	bool		retired;		/* … and it may have gone, by another shard that had it (split/split.c) */
+	/* … and it may have gone, by another shard that had it (split/split.c) */
+	bool		retired;
 } KvUnsynced;
 
 /* Those of a shard, palloc'd.  Returns how many. */
@@ -402,7 +423,8 @@ extern void kv_commit_begin(void);
  * marked so.
  */
 extern bool kv_commit_note_write(KvStore *store, uint32 shard_id);
-extern void kv_commit_log_batch(int i);	/* what of a buffer no PUT has; its values are in its value file */
+/* what of a buffer no PUT has; its values are in its value file */
+extern void kv_commit_log_batch(int i);
 extern void kv_commit_forget(void);	/* at the end of the transaction, or its PREPARE */
 
 #endif							/* KV_BUFFER_H */

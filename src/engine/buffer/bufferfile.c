@@ -17,14 +17,16 @@
  *
  * What a dead server left is looked at for stores at wal level 'none' alone, and
  * there only where the page cache is trusted (restart/trust.c); what the buffers of others
- * held is in the WAL.  So stores at 'none' never have all units (kv_units_kept): redo has some for the others.
+ * held is in the WAL. So stores at 'none' never have all units (kv_units_kept): redo has some for
+ * the others.
  *
  * Buffer contents are guarded by the shard's lock, buffer states by KvBufferPool.lock.
  *
- * The kernel writes pages of the file back in its own time.  When it cannot it may drop them, and what is
- * mapped is then what the device has.  So what decides where a buffer is written is in shared memory, a buffer's
- * entries are compared with it before they are logged (drain.c), and no image is made before it is
- * known that no page was lost (durable/image.c).
+ * The kernel writes pages of the file back in its own time. When it cannot it may drop them, and
+ * what is
+ * mapped is then what the device has. So what decides where a buffer is written is in shared
+ * memory, a buffer's entries are compared with it before they are logged (drain.c), and no image is
+ * made before it is known that no page was lost (durable/image.c).
  */
 #include "postgres.h"
 
@@ -165,7 +167,8 @@ words_of_unit(Size entries)
 uint64 *
 kv_buffer_logged(int buffer)
 {
-	return (uint64 *) (kv_buffers + kv_buffer_pool->nunits) + words_of_unit(geometry.entries) * buffer;
+	return (uint64 *) (kv_buffers + kv_buffer_pool->nunits) + words_of_unit(geometry.entries) *
+		buffer;
 }
 
 void
@@ -388,7 +391,8 @@ release_buffers(uint64 *sequence)
 		*sequence = Max(*sequence, head->sequence);
 		if (!head->in_use)
 			continue;
-		if (!is_sound(head) || i < behind || i + kv_buffer_units(head->capacity) > kv_buffer_pool->nunits)
+		if (!is_sound(head) || i < behind ||
+			i + kv_buffer_units(head->capacity) > kv_buffer_pool->nunits)
 		{
 			ereport(WARNING,
 					(errcode(ERRCODE_DATA_CORRUPTED),
@@ -453,7 +457,8 @@ kv_buffers_start(void)
 			ereport(LOG,
 					(errmsg("the buffer file keeps its old shape: %d merge slots hold values",
 							used),
-					 errhint("It gets what kvfdw.write_buffers says when the server starts with no value in it.")));
+					 errhint("It gets what kvfdw.write_buffers says when the server starts with no "
+							 "value in it.")));
 			break;
 		}
 		create_buffer_file();
@@ -487,7 +492,8 @@ kv_buffers_visit_file(void (*visit) (const KvBufferHeader *buffer, const char *e
 			continue;
 		room = at.entries * Min(units_for(&file, header.capacity), file.nunits - i);
 		batch = palloc(room);
-		if (kv_io_slurp_piece(KV_BUFFER_FILE_PATH, at.batches + at.batches_step * i, batch, room, &len))
+		if (kv_io_slurp_piece(KV_BUFFER_FILE_PATH, at.batches + at.batches_step * i, batch, room,
+							  &len))
 			visit(&header, batch + sizeof(KvLogBatch), room - sizeof(KvLogBatch));
 		pfree(batch);
 	}

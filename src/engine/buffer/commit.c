@@ -368,7 +368,8 @@ kv_engine_before_commit(void)
 	prepared = true;
 	if (touched == NULL)
 		return;
-	finds.entries = palloc(kv_buffer_units(kv_buffer_pool->buffer_size) * kv_buffer_pool->unit_entries);
+	finds.entries = palloc(kv_buffer_units(kv_buffer_pool->buffer_size) *
+						   kv_buffer_pool->unit_entries);
 	finds.values = palloc_extended(kv_buffer_pool->buffer_size, MCXT_ALLOC_HUGE);
 	hash_seq_init(&status, touched);
 	while ((touch = hash_seq_search(&status)) != NULL)

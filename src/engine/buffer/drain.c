@@ -80,7 +80,8 @@ look_at_pending(void)
 {
 	KvPending	pending = {.sealed = -1};
 
-	for (int i = kv_buffer_pool->first_pending; i >= 0 && pending.sealed < 0; i = kv_buffers[i].following)
+	for (int i = kv_buffer_pool->first_pending; i >= 0 && pending.sealed < 0;
+		 i = kv_buffers[i].following)
 	{
 		const KvWriteBuffer *buffer = &kv_buffers[i];
 
@@ -206,7 +207,10 @@ kv_buffer_image(int i, uint64 *offset, uint32 *len, char **memory)
 	*memory = kv_buffer_values(i);
 }
 
-/* Does the buffer file have the batch that was sealed?  Its values have CRCs in its entries, for who reads them. */
+/*
+ * Does the buffer file have the batch that was sealed? Its values have CRCs in its entries, for who
+ * reads them.
+ */
 static bool
 has_batch(int i)
 {
@@ -227,7 +231,8 @@ has_batch(int i)
 	{
 		const KvLogEntry *entry = (const KvLogEntry *) (entries + at);
 
-		if (entry->keylen > KV_MAX_KEY || at + KV_LOG_ENTRY_SIZE(entry->keylen) > buffer->entry_used ||
+		if (entry->keylen > KV_MAX_KEY ||
+			at + KV_LOG_ENTRY_SIZE(entry->keylen) > buffer->entry_used ||
 			entry->crc != kv_log_entry_crc(entry, buffer->sequence))
 			return false;
 		at += KV_LOG_ENTRY_SIZE(entry->keylen);
@@ -258,7 +263,8 @@ kv_buffer_finish(int i)
 
 	KV_STOP_POINT("buffer_before_log");
 	err = has_batch(i) ?
-		kv_log_append(&store->key, buffer->shard, buffer->log_number, buffer->log_offset, kv_buffer_batch(i)) :
+		kv_log_append(&store->key, buffer->shard, buffer->log_number, buffer->log_offset,
+					  kv_buffer_batch(i)) :
 		report_lost_batch(i);
 	if (err != 0)
 	{
@@ -362,7 +368,8 @@ pick_open_buffer(int looks, bool idle_only, KvStore **store, uint32 *shard_id)
 	LWLockAcquire(&kv_buffer_pool->lock, LW_EXCLUSIVE);
 	for (int passed = 0; passed < kv_buffer_pool->nunits && looks > 0 && !idle;)
 	{
-		int			i = (kv_buffer_pool->hand + Max(kv_buffers[kv_buffer_pool->hand].units, 1)) % kv_buffer_pool->nunits;
+		int			i = (kv_buffer_pool->hand +
+						 Max(kv_buffers[kv_buffer_pool->hand].units, 1)) % kv_buffer_pool->nunits;
 		KvWriteBuffer *buffer = &kv_buffers[i];
 
 		passed += Max(buffer->units, 1);
@@ -433,7 +440,8 @@ kv_buffers_seal_idle(void)
 /* ---- buffers of dropped stores ---- */
 
 /*
- * The first buffer of a dropped store, from number from on, that is open or still to be written; its store is pinned, which keeps
+ * The first buffer of a dropped store, from number from on, that is open or still to be written;
+ * its store is pinned, which keeps
  * the store but not the buffer.  -1: there is none.  *writing: there is one that is being written.
  */
 static int
@@ -446,7 +454,8 @@ find_dropped(int from, KvStore **store, uint32 *shard_id, bool *writing)
 	{
 		const KvWriteBuffer *buffer = &kv_buffers[i];
 
-		if (buffer->state != KV_BUFFER_OPEN && buffer->state != KV_BUFFER_SEALED && buffer->state != KV_BUFFER_WRITING)
+		if (buffer->state != KV_BUFFER_OPEN && buffer->state != KV_BUFFER_SEALED &&
+			buffer->state != KV_BUFFER_WRITING)
 			continue;
 		if (pg_atomic_read_u32(&buffer->store->state) != KV_STORE_DROPPED)
 			continue;
@@ -464,7 +473,10 @@ find_dropped(int from, KvStore **store, uint32 *shard_id, bool *writing)
 	return i < kv_buffer_pool->nunits ? i : -1;
 }
 
-/* Nothing uses a buffer that it does not find in its shard, so this is right though others have pinned the store.  False: there was none. */
+/*
+ * Nothing uses a buffer that it does not find in its shard, so this is right though others have
+ * pinned the store. False: there was none.
+ */
 static bool
 free_buffers_of(KvShard *shard)
 {
@@ -501,9 +513,10 @@ free_buffers_of(KvShard *shard)
 }
 
 /*
- * Nobody wants what is in buffers of dropped stores, and the maintainer, who removes the stores, may be long at other
- * work, or whoever has pinned them.  So who needs a buffer frees them, but for those that are being written.  False:
- * there were none.
+ * Nobody wants what is in buffers of dropped stores, and the maintainer, who removes the stores,
+ * may be long at other
+ * work, or whoever has pinned them. So who needs a buffer frees them, but for those that are being
+ * written. False: there were none.
  */
 static bool
 free_dropped(void)
@@ -574,7 +587,8 @@ kv_buffer_wait_free(const KvStore *store, Size len)
 		LWLockAcquire(&kv_buffer_pool->lock, LW_EXCLUSIVE);
 		free = kv_units_are_free(kv_buffer_units(len), kv_units_kept(store));
 		pending = look_at_pending();
-		apart = several && !pending.moving && pending.error == 0 && kv_buffer_pool->nfree > kv_units_kept(store);
+		apart = several && !pending.moving && pending.error == 0 &&
+			kv_buffer_pool->nfree > kv_units_kept(store);
 		LWLockRelease(&kv_buffer_pool->lock);
 		if (free || apart || (several && waited))
 		{
@@ -614,7 +628,8 @@ kv_buffer_wait_free(const KvStore *store, Size len)
 			ereport(redo ? LOG : ERROR,
 					(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
 					 errmsg("no merge slot has become free for %d seconds", idle),
-					 errdetail("Slots may hold values of tables that could not be recovered; the server log tells."),
+					 errdetail("Slots may hold values of tables that could not be recovered; the "
+							   "server log tells."),
 					 errhint("You might need to increase kvfdw.write_buffers.")));
 		}
 	}
@@ -681,8 +696,8 @@ is_buffer_of(int i, const KvStoreKey *key)
 }
 
 /*
- * All at once, since its shards' lists run through them; and while nobody can pin the store for the sake
- * of a buffer, which is done under this lock.
+ * All at once, since its shards' lists run through them; and while nobody can pin the store for the
+ * sake of a buffer, which is done under this lock.
  */
 bool
 kv_buffers_discard(const KvStoreKey *key, const KvStore *store)

@@ -84,7 +84,8 @@ left_in_value_file(const KvShard *shard)
 Size
 kv_buffer_capacity(const KvShard *shard, Size len)
 {
-	Size		capacity = TYPEALIGN(grain(), Max(Min(capacity_alone(shard), kv_buffer_share()), len));
+	Size		capacity = TYPEALIGN(grain(),
+									 Max(Min(capacity_alone(shard), kv_buffer_share()), len));
 	uint64		left = left_in_value_file(shard);
 
 	if (left < TYPEALIGN(KV_BLOCK, Max(len, KV_BUFFER_LEAST)))
@@ -240,7 +241,8 @@ kv_buffer_seal(KvStore *store, uint32 shard_id)
 
 	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
 	buffer->log_offset = shard->log_tail;
-	kv_buffer_seal_image(i, buffer->value_used, buffer->entry_used, buffer->nentries, buffer->log_offset);
+	kv_buffer_seal_image(i, buffer->value_used, buffer->entry_used, buffer->nentries,
+						 buffer->log_offset);
 	shard->log_tail += sizeof(KvLogBatch) + buffer->entry_used;
 
 	/* the next buffer begins where its values end, unless a large value lies behind it */
@@ -342,7 +344,8 @@ kv_buffer_heat(const KvShard *shard, const KvVersion *version)
 	KvAddress	address = KV_LOCATION_ADDRESS(version->location);
 	int			i = buffer_of(shard, address);
 
-	return i < 0 ? KV_COLD : Max(heat_at(&kv_buffers[i], address - kv_buffers[i].base), KV_READ_LATELY);
+	return i < 0 ? KV_COLD : Max(heat_at(&kv_buffers[i], address - kv_buffers[i].base),
+								 KV_READ_LATELY);
 }
 
 int

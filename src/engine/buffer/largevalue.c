@@ -7,8 +7,8 @@
  * direct writes that are on their way to the file, so a load into many shards had better
  * need few: a small shard grows by as much as it has, a large one by a quarter.
  *
- * When a buffer or a large value does not fit into what is left of the open value file, the next one
- * is made, and only when it is there the other is closed, so a full disk leaves all as it
+ * When a buffer or a large value does not fit into what is left of the open value file, the next
+ * one is made, and only when it is there the other is closed, so a full disk leaves all as it
  * was.  Its file is found again by whoever tries next.
  *
  * Values larger than a write buffer, or than the units that are free side by side, are
@@ -29,6 +29,7 @@
 #include "engine/cache/cache.h"
 #include "engine/format/format.h"
 #include "engine/io/io.h"
+#include "engine/shard/retired.h"
 #include "engine/shard/shard.h"
 #include "engine/buffer/buffer.h"
 #include "engine/value/value.h"
@@ -104,8 +105,10 @@ allocate(KvStore *store, KvShard *shard, KvFileId id, uint64 had, uint64 least, 
 }
 
 /*
- * If what a failed attempt to make the next value file has left is not where value files are made now, it goes,
- * and no value file is made at that place, for who has failed may have its file open.  extend_lock held.
+ * If what a failed attempt to make the next value file has left is not where value files are made
+ * now, it goes,
+ * and no value file is made at that place, for who has failed may have its file open. extend_lock
+ * held.
  */
 static void
 leave_address(KvStore *store, KvShard *shard)
@@ -148,8 +151,10 @@ choose_address(KvStore *store, KvShard *shard, Size len)
 					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 					 errmsg("%s has used up its value address space",
 							kv_table_label(store->key.dboid, store->key.relid)),
-					 errdetail("Addresses freed by compaction become available only after a server restart."),
-					 errhint("Restart the server. If that does not help, copy the rows into a new table.")));
+					 errdetail("Addresses freed by compaction become available only after a server "
+							   "restart."),
+					 errhint("Restart the server. If that does not help, copy the rows into a new "
+							 "table.")));
 		}
 		shard->next_address = kv_volume_begin(volume);
 	}
@@ -399,7 +404,8 @@ kv_value_write_large(KvStore *store, uint32 shard_id, KvForm form, const char *v
 		if (size <= KV_LARGE_VALUE_PART)
 			kv_recent_put(store->cache_id, address, part, memory, KV_COLD);
 	}
-	kv_block_forget(store->cache_id, address, size, false);	/* what kvfdw_prewarm has found there before */
+	/* what kvfdw_prewarm has found there before */
+	kv_block_forget(store->cache_id, address, size, false);
 	kv_stat_add(store, KV_COUNT_DEVICE_WRITE_BYTES, size);
 	*location = KV_LOCATION_MAKE(form, address);
 	return true;
@@ -422,7 +428,8 @@ use(KvShard *shard, KvShardValueFile *value_file, KvAddress end)
 	else
 	{
 		more = (int64) (end - value_file->value_file.address) - (int64) value_file->value_file.used;
-		value_file->value_file.used = Max(value_file->value_file.used, end - value_file->value_file.address);
+		value_file->value_file.used = Max(value_file->value_file.used,
+										  end - value_file->value_file.address);
 	}
 	if (more > 0)
 	{
@@ -571,7 +578,8 @@ kv_values_unsynced(KvShard *shard, KvUnsynced **files)
 		const KvValueFile *value_file = &kv_retired(shard)[i].value_file;
 
 		if (!(value_file->flags & KV_VALUE_FILE_SYNCED))
-			(*files)[n++] = (KvUnsynced) {{value_file->address}, true, (value_file->flags & KV_VALUE_FILE_NAMED) != 0, true};
+			(*files)[n++] = (KvUnsynced) {{value_file->address}, true,
+										  (value_file->flags & KV_VALUE_FILE_NAMED) != 0, true};
 	}
 	LWLockRelease(&shard->lock);
 	return n;

@@ -24,7 +24,8 @@ Size
 kv_buffer_share(void)
 {
 	/* an old number of open buffers is as good */
-	int			units = (int64) kv_buffer_pool->nunits * KV_OPEN_QUARTERS / 4 / (kv_buffer_pool->nopen + 1);
+	int			units = (int64) kv_buffer_pool->nunits * KV_OPEN_QUARTERS / 4 /
+		(kv_buffer_pool->nopen + 1);
 
 	return (Size) Max(units, 1) * kv_buffer_pool->unit_values;
 }

@@ -225,7 +225,9 @@ start(KvBufferWrite *write)
 	kv_io_submit_write(&write->request, KV_IO_VALUE_WRITE);
 }
 
-/* The next writer takes over buffers, so nothing of this one may be on its way to the device then. */
+/*
+ * The next writer takes over buffers, so nothing of this one may be on its way to the device then.
+ */
 static void
 finish_all(void)
 {
@@ -256,7 +258,8 @@ is_busy(void)
 		bytes += writes[w].request.len;
 		n++;
 	}
-	return n == KV_WRITES_IN_FLIGHT || bytes >= KV_LARGE_IN_FLIGHT * (Size) kv_buffer_pool->buffer_size;
+	return n == KV_WRITES_IN_FLIGHT ||
+		bytes >= KV_LARGE_IN_FLIGHT * (Size) kv_buffer_pool->buffer_size;
 }
 
 /* Start writes for sealed buffers; true if any was started or finished at once. */

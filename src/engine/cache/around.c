@@ -13,13 +13,15 @@
  * Not of a table that is larger than all the memory: most pieces would be read for one value, and
  * for long each read would take as much longer.
  *
- * Nothing is driven out for that.  With a sixteenth of the memory left, the machine's or the control
+ * Nothing is driven out for that. With a sixteenth of the memory left, the machine's or the control
  * group's, it ends, and each read keeps no more than it asks for.  Who looks how much there is is
  * who comes first in each second.
  *
- * A table of tags says which pieces were read so lately.  It may forget some, and take one for another,
- * for there are more pieces than tags: then a piece is asked for again, of which the kernel finds that it
- * has all, or is not.  And it forgets each in some minutes, for the kernel may have dropped what it had.
+ * A table of tags says which pieces were read so lately. It may forget some, and take one for
+ * another, for there are more pieces than tags: then a piece is asked for again, of which the
+ * kernel finds that it
+ * has all, or is not. And it forgets each in some minutes, for the kernel may have dropped what it
+ * had.
  */
 #include "postgres.h"
 
@@ -51,7 +53,8 @@ typedef struct KvAround
 	uint32		ntags;			/* a power of two */
 	pg_atomic_uint32 idle;		/* is there more than is to be left? */
 	pg_atomic_uint64 looked_at;
-	pg_atomic_uint32 tags[FLEXIBLE_ARRAY_MEMBER];	/* bits of a hash above, the low byte of an era below; 0: none */
+	/* bits of a hash above, the low byte of an era below; 0: none */
+	pg_atomic_uint32 tags[FLEXIBLE_ARRAY_MEMBER];
 } KvAround;
 
 static KvAround *around;
@@ -92,7 +95,8 @@ void
 kv_around_gucs(void)
 {
 	DefineCustomIntVariable("kvfdw.read_around",
-							"Sets how much is read into the page cache with a value, while memory lies idle.",
+							"Sets how much is read into the page cache with a value, while memory "
+							"lies idle.",
 							"A multiple of 4 kB; 0: the value's blocks alone.",
 							&around_kb, KV_AROUND_KB, 0, KV_MOST_AROUND_KB,
 							PGC_SUSET, GUC_UNIT_KB, check_around, NULL, NULL);
@@ -100,7 +104,8 @@ kv_around_gucs(void)
 	DefineCustomIntVariable("kvfdw.test_idle",
 							"Stands for the memory there is, all of which lies idle.",
 							"-1: what there is; 0: none lies idle.",
-							&test_idle_mb, -1, -1, INT_MAX, PGC_SUSET, GUC_UNIT_MB, NULL, NULL, NULL);
+							&test_idle_mb, -1, -1, INT_MAX, PGC_SUSET, GUC_UNIT_MB, NULL, NULL,
+							NULL);
 #endif
 }
 
@@ -127,7 +132,9 @@ kv_around_attach(void)
 		pg_atomic_init_u32(&around->tags[i], 0);
 }
 
-/* Is there memory for a table of so many bytes?  By the clock, for one statement may read for long. */
+/*
+ * Is there memory for a table of so many bytes? By the clock, for one statement may read for long.
+ */
 static bool
 memory_is_idle(uint64 table_bytes)
 {
@@ -145,7 +152,8 @@ memory_is_idle(uint64 table_bytes)
 	if (now - (TimestampTz) then >= KV_LOOK_US &&
 		pg_atomic_compare_exchange_u64(&around->looked_at, &then, now))
 		pg_atomic_write_u32(&around->idle,
-							kv_machine_idle(KV_MACHINE_GROUPS, KV_MACHINE_ROOT) > around->memory / KV_IDLE_PART);
+							kv_machine_idle(KV_MACHINE_GROUPS, KV_MACHINE_ROOT) > around->memory /
+							KV_IDLE_PART);
 	return pg_atomic_read_u32(&around->idle) != 0;
 }
 

@@ -15,12 +15,12 @@
  *		                 └──not read──▸ gone, its tag among the set's ghosts
  *		new block with its tag among the ghosts, or in place of one that was here ──▸ clock
  *
- * A block whose set is full goes to a way of the neighbouring set that has no block, if there is one;
- * the set has a mark then, and is not the only one that is looked at.
+ * A block whose set is full goes to a way of the neighbouring set that has no block, if there is
+ * one; the set has a mark then, and is not the only one that is looked at.
  *
- * Blocks that are mostly one value are cold as soon as it is replaced, and those of a value file that no entry
- * names any more are taken out, or are cold if other shards have entries there: else the values that a
- * compaction has moved would be here twice.
+ * Blocks that are mostly one value are cold as soon as it is replaced, and those of a value file
+ * that no entry names any more are taken out, or are cold if other shards have entries there: else
+ * the values that a compaction has moved would be here twice.
  *
  * So what is read once drives out nothing but its like, and what comes again soon stays.
  * A process that reads one block several times in a row, for values that lie next to each
@@ -175,7 +175,10 @@ hash_of(uint32 cache_id, uint64 blockno)
 	return kv_hash_number(blockno, cache_id);
 }
 
-/* The set of a block, by the lower half of its hash: a division would cost more than the rest of the search. */
+/*
+ * The set of a block, by the lower half of its hash: a division would cost more than the rest of
+ * the search.
+ */
 static uint64
 set_of_hash(uint64 hash)
 {
@@ -248,7 +251,8 @@ find_block(uint32 cache_id, uint64 blockno, uint64 *set, int *way)
 
 /* Copy bytes of a block that was found there; false: it is not there any more. */
 static bool
-read_block(uint32 cache_id, uint64 blockno, uint64 set, int way, uint32 from, uint32 len, char *into)
+read_block(uint32 cache_id, uint64 blockno, uint64 set, int way, uint32 from, uint32 len,
+		   char *into)
 {
 	KvBlockEntry *entry = &sets[set].entries[way];
 	uint64		sequence = pg_atomic_read_u64(&entry->sequence);
@@ -400,7 +404,8 @@ keep_block(uint32 cache_id, uint64 blockno, const char *block, KvWorth worth)
 	entry->blockno = blockno;
 	entry->cache_id = cache_id;
 	memcpy(block_at(setno, way), block, KV_BLOCK);
-	pg_atomic_write_u32(&entry->heat, worth == KV_NEW ? 0 : 1);	/* the next one is not to take its place at once */
+	/* the next one is not to take its place at once */
+	pg_atomic_write_u32(&entry->heat, worth == KV_NEW ? 0 : 1);
 	pg_write_barrier();
 	pg_atomic_write_u64(&entry->sequence, sequence + 2);
 	return true;
@@ -466,7 +471,8 @@ kv_block_keep(uint32 cache_id, KvLocation location, uint32 len, const char *bloc
 	if (!touched_by(location, len, &touched))
 		return;
 	for (int i = 0; i < touched.n; i++)
-		(void) keep_block(cache_id, touched.first + i, blocks + i * KV_BLOCK, replaces ? KV_WANTED : KV_NEW);
+		(void) keep_block(cache_id, touched.first + i, blocks + i * KV_BLOCK,
+						  replaces ? KV_WANTED : KV_NEW);
 }
 
 bool
@@ -587,7 +593,8 @@ kv_block_forget(uint32 cache_id, KvAddress address, uint64 len, bool shared)
 {
 	if (set_count() == 0)
 		return;
-	for (uint64 blockno = address / KV_BLOCK; blockno < (address + len + KV_BLOCK - 1) / KV_BLOCK; blockno++)
+	for (uint64 blockno = address / KV_BLOCK; blockno < (address + len + KV_BLOCK - 1) / KV_BLOCK;
+		 blockno++)
 	{
 		if (shared)
 			cool_block(cache_id, blockno);
@@ -601,7 +608,8 @@ static void
 count_blocks(uint64 *entered, uint64 *used)
 {
 	uint64		changes = 0;
-	uint64		lost = pg_atomic_read_u64(&counts->lost);	/* before the others: what is lost meanwhile is a change at most */
+	/* before the others: what is lost meanwhile is a change at most */
+	uint64		lost = pg_atomic_read_u64(&counts->lost);
 
 	*used = 0;
 	for (uint64 set = 0; set < set_count(); set++)
@@ -627,7 +635,8 @@ kv_block_stats(KvTierRow *row)
 	if (set_count() == 0)
 		return;
 	count_blocks(&entered, &used);
-	row->entered = entered - Min(entered, pg_atomic_read_u64(&counts->entered_then));	/* others may be at work */
+	/* others may be at work */
+	row->entered = entered - Min(entered, pg_atomic_read_u64(&counts->entered_then));
 	row->left = pg_atomic_read_u64(&counts->used_then) + row->entered;
 	row->left -= Min(row->left, used);
 	row->errors = pg_atomic_read_u64(&counts->errors);

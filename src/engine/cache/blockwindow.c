@@ -40,8 +40,11 @@
 #define KV_BLOCK_WINDOW_MOST		32 /* windows that a scan has loaded ahead of it */
 #define KV_BLOCK_WINDOW_SHARE		8 /* a scan shares if of so many blocks others asked for one */
 #define KV_BLOCK_WINDOW_NAP_MS	10
-#define KV_BLOCK_WINDOW_STEP		512 /* blocks that are looked for under one lock, so that scans that
-									 * ask for the same fill no windows in turns */
+/*
+ * blocks that are looked for under one lock, so that scans that ask for the same fill no windows in
+ * turns
+ */
+#define KV_BLOCK_WINDOW_STEP		512
 #define KV_BLOCK_WINDOW_LOOK		4096 /* the oldest windows, among which room is looked for */
 #define KV_BLOCK_WINDOW_OWNERS	16	/* … by themselves */
 #define KV_BLOCK_WINDOW_STORES	8	/* of which is remembered what their scans need */
@@ -554,7 +557,10 @@ ask_again(KvWindowReader *reader, const KvStoreKey *store, const uint64 *blocks,
 	}
 	PG_CATCH();
 	{
-		/* a cursor can survive that in a subtransaction, and must not go on counting as a scan that waits */
+		/*
+		 * a cursor can survive that in a subtransaction, and must not go on counting as a scan that
+		 * waits
+		 */
 		kv_reader_leave(reader);
 		PG_RE_THROW();
 	}
@@ -631,7 +637,8 @@ sleep_until_there(KvWindowReader *reader, uint64 first, int n)
 		stuck = !kv_windows_are_loaded() ||
 			now - stirred > kv_window_wait_ms * INT64CONST(1000) / KV_STUCK_SHARE;
 		if (!stuck)
-			(void) ConditionVariableTimedSleep(&entry->loaded, KV_BLOCK_WINDOW_NAP_MS, KV_WAIT_RANGE);
+			(void) ConditionVariableTimedSleep(&entry->loaded, KV_BLOCK_WINDOW_NAP_MS,
+											   KV_WAIT_RANGE);
 	}
 	ConditionVariableCancelSleep();
 	if (stuck)
@@ -754,7 +761,8 @@ kv_block_window_lose(KvWindowReader *reader, KvAddress address, uint32 len)
 	{
 		KvWindowBlock *window_block = find_block(reader->cache_id, block);
 
-		if (window_block != NULL && kv_windows[window_block->window].block_state == KV_BLOCK_WINDOW_LOADED)
+		if (window_block != NULL &&
+			kv_windows[window_block->window].block_state == KV_BLOCK_WINDOW_LOADED)
 			(void) hash_search(kv_block_hash, &window_block->key, HASH_REMOVE, NULL);
 	}
 	LWLockRelease(&kv_window_cache->lock);

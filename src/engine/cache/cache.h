@@ -146,7 +146,8 @@ typedef struct KvWindow
 	KvPieceKey	key;			/* of block windows: of no piece, but with the cache_id */
 	KvSpanKey	span;
 	uint32		len;			/* bytes that it holds, from its beginning */
-	uint64		bad;			/* a bit for each of its blocks that could not be read; not of block windows */
+	/* a bit for each of its blocks that could not be read; not of block windows */
+	uint64		bad;
 	int			next;			/* in the free list, its span's or that of block windows; -1 */
 	int			previous;		/* in its span's list, or that of block windows; or -1 */
 	uint64		wanted_by;		/* KvWindowScan.id of the scan it was loaded for */
@@ -181,8 +182,8 @@ typedef struct KvCourse
 
 /*
  * A scan that reads through windows: where it is and where it goes.  While it is in the
- * registry it has a pin of its store.  Written by its backend, under KvWindowCache.lock but for progress, patience and waiting; read by
- * the workers.
+ * registry it has a pin of its store. Written by its backend, under KvWindowCache.lock but for
+ * progress, patience and waiting; read by the workers.
  */
 typedef struct KvWindowScan
 {
@@ -300,7 +301,8 @@ typedef struct KvWindowReader
 	int			nmet;
 	int			nothers;		/* … of them of others */
 	uint64	   *met;			/* stamps of windows from which this batch was taken; room for … */
-	uint64		stuck_at;		/* it has left as nothing was loaded: KvWindowCache.ngathers then, and 1; or 0 */
+	/* it has left as nothing was loaded: KvWindowCache.ngathers then, and 1; or 0 */
+	uint64		stuck_at;
 } KvWindowReader;
 
 /* Where a scan is or begins. */
@@ -446,7 +448,8 @@ extern void kv_reader_lose(KvWindowReader *reader, KvAddress address, uint32 len
  * the blocks that it will need; workers read those that are not there, many at a time, and
  * scans that come to the same keys a little later find them.  No lock is held on entry.
  */
-#define KV_BLOCK_WINDOW_VALUE	((uint32) KV_WINDOW_SIZE / 4) /* the largest value that is gathered */
+/* the largest value that is gathered */
+#define KV_BLOCK_WINDOW_VALUE	((uint32) KV_WINDOW_SIZE / 4)
 
 extern bool kv_block_window_is_possible(void); /* is the cache large enough, and a worker there? */
 extern int	kv_block_window_reach(void); /* how many blocks a scan should ask for ahead of it */
@@ -499,12 +502,14 @@ extern void kv_block_gucs(void);	/* defines its setting */
 extern Size kv_block_memory(void);	/* its part of shared memory … */
 extern void kv_block_attach(void); /* … made, in the shmem startup hook */
 
-/* The most blocks that a cached value touches: it has up to 64 kB, and begins anywhere in a block. */
+/*
+ * The most blocks that a cached value touches: it has up to 64 kB, and begins anywhere in a block.
+ */
 #define KV_CACHED_BLOCKS	17
 
 /*
- * Begin to load bytes into the processor's cache.  No more than a few lines of 64 bytes: of those that
- * follow each other it loads the next ones by itself.
+ * Begin to load bytes into the processor's cache. No more than a few lines of 64 bytes: of those
+ * that follow each other it loads the next ones by itself.
  */
 static inline void
 kv_load_bytes(const char *bytes, uint32 len)
@@ -525,10 +530,11 @@ extern void kv_block_load(uint32 cache_id, KvLocation location, uint32 len);
 extern void kv_block_keep(uint32 cache_id, KvLocation location, uint32 len,
 						  const char *blocks, bool replaces);
 /*
- * Likewise of a value that was here as well, elsewhere, and is asked for there as yet: nothing makes way for it.  False:
- * some of its blocks found no room.
+ * Likewise of a value that was here as well, elsewhere, and is asked for there as yet: nothing
+ * makes way for it. False: some of its blocks found no room.
  */
-extern bool kv_block_keep_beside(uint32 cache_id, KvLocation location, uint32 len, const char *blocks);
+extern bool kv_block_keep_beside(uint32 cache_id, KvLocation location, uint32 len,
+								 const char *blocks);
 /* Another value has replaced this one: blocks that have little else may go next. */
 extern void kv_block_replaced(uint32 cache_id, KvLocation location, uint32 len);
 /* Are all blocks of a value here, at this moment? */
@@ -542,7 +548,10 @@ extern uint64 kv_block_room(void);
 extern void kv_block_each(void (*each) (void *arg, uint32 cache_id, uint64 number), void *arg);
 /* What was read is not what the files have. */
 extern void kv_block_lose(uint32 cache_id, KvLocation location, uint32 len);
-/* Nothing that lies there is asked for any more, unless it is shared with others: its blocks make room, then at least before others do. */
+/*
+ * Nothing that lies there is asked for any more, unless it is shared with others: its blocks make
+ * room, then at least before others do.
+ */
 extern void kv_block_forget(uint32 cache_id, KvAddress address, uint64 len, bool shared);
 /* Counts of blocks, and what there is; all 0 if there is no value cache. */
 extern void kv_block_stats(KvTierRow *row);
@@ -553,14 +562,17 @@ extern void kv_around_gucs(void);	/* defines its setting */
 extern Size kv_around_memory(void); /* its part of shared memory … */
 extern void kv_around_attach(void); /* … made, in the shmem startup hook */
 /*
- * A value that is in no cache of the server's is about to be read through the page cache.  How large the
- * piece around it is that is to be read there with it; 0: none, for it was lately, or there is no idle memory
- * for it, or not for a table with value files of so many bytes.
+ * A value that is in no cache of the server's is about to be read through the page cache. How large
+ * the piece around it is that is to be read there with it; 0: none, for it was lately, or there is
+ * no idle memory for it, or not for a table with value files of so many bytes.
  */
 extern uint32 kv_around_begin(uint32 cache_id, KvAddress address, uint64 table_bytes);
 /* Was the piece that this is in read so lately? */
 extern bool kv_around_has(uint32 cache_id, KvAddress address);
-/* So many bytes that have moved are about to be read there: notes that.  False: not, for memory does not lie idle. */
+/*
+ * So many bytes that have moved are about to be read there: notes that. False: not, for memory does
+ * not lie idle.
+ */
 extern bool kv_around_moved(uint32 cache_id, KvAddress address, Size len, uint64 table_bytes);
 
 /* ---- recent.c; raises nothing.  Its lock is a last one, and readers take none ---- */
@@ -594,9 +606,13 @@ typedef struct KvLeaving
 extern int	kv_recent_oldest(KvLeaving *leaving, int most, char *bytes);
 /* One of them is elsewhere now. */
 extern void kv_recent_leave(const KvLeaving *leaving);
-/* Somebody takes them, and his latch is set when some are about to leave; NULL: not any more.  There is a ring. */
+/*
+ * Somebody takes them, and his latch is set when some are about to leave; NULL: not any more. There
+ * is a ring.
+ */
 extern void kv_recent_attend(Latch *latch);
-extern uint64 kv_recent_dropped(void);	/* frames that left before they could be taken; kv_recent_stats_reset sets it to 0 */
+/* frames that left before they could be taken; kv_recent_stats_reset sets it to 0 */
+extern uint64 kv_recent_dropped(void);
 /* As of the value cache. */
 extern uint64 kv_recent_room(void);
 extern void kv_recent_each(void (*each) (void *arg, uint32 cache_id, uint64 number), void *arg);
@@ -612,13 +628,16 @@ extern void kv_recent_stats_reset(void);
 /* ---- warming.c: reads blocks before anybody asks for them; best in the order of addresses ---- */
 typedef struct KvWarming KvWarming;
 
-extern KvWarming *kv_warming_begin(const KvStoreKey *key, uint32 cache_id); /* palloc'd, and keeps the key */
+/* palloc'd, and keeps the key */
+extern KvWarming *kv_warming_begin(const KvStoreKey *key, uint32 cache_id);
 /*
- * Have the block at an address in the value cache or, if recent, in the recent ring.  Nothing is read where there is no
+ * Have the block at an address in the value cache or, if recent, in the recent ring. Nothing is
+ * read where there is no
  * file.  Serves interrupts, and tells kv_progress what was read.
  */
 extern void kv_warming_add(KvWarming *warming, KvAddress address, bool recent);
-extern uint64 kv_warming_end(KvWarming *warming);	/* … all that was asked for; returns how many blocks were kept */
+/* … all that was asked for; returns how many blocks were kept */
+extern uint64 kv_warming_end(KvWarming *warming);
 
 /* ---- tier.c; raises nothing.  Its lock is a last one, and readers take none ---- */
 extern void kv_tier_gucs(void); /* defines its settings */
@@ -658,13 +677,17 @@ extern File kv_tier_file(void); /* this process's descriptor; -1: it can be read
 extern void kv_tier_failed(int err);	/* with this errno: do without the tier from now on */
 extern void kv_tier_count(KvTierCounter what, uint64 n);
 /*
- * Bytes that have been written at an address, whole blocks of no more than KV_LEAVING_FRAMES frames: put them there, too, if
- * there is a tier; unless it displaces, only if nothing makes way.  Not if who writes there is long.  Writes; serves interrupts.
+ * Bytes that have been written at an address, whole blocks of no more than KV_LEAVING_FRAMES
+ * frames: put them there, too, if
+ * there is a tier; unless it displaces, only if nothing makes way. Not if who writes there is long.
+ * Writes; serves interrupts.
  */
-extern void kv_tier_put(uint32 cache_id, KvAddress address, const char *blocks, Size len, bool displaces);
+extern void kv_tier_put(uint32 cache_id, KvAddress address, const char *blocks, Size len,
+						bool displaces);
 /* Nothing that lies there is asked for any more. */
 extern void kv_tier_forget(uint32 cache_id, KvAddress address, uint64 len);
-extern void kv_tier_stats(KvTierRow *row);	/* as of the recent ring, with hits and what was dropped */
+/* as of the recent ring, with hits and what was dropped */
+extern void kv_tier_stats(KvTierRow *row);
 extern void kv_tier_stats_reset(void);
 
 /* A frame of the tier, for warm.c. */

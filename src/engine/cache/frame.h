@@ -3,7 +3,8 @@
  *		Frames: 64 kB of addresses each, in rings of which the oldest frame makes room.
  *		For recent.c and tier.c.
  *
- *		FREE ──first block of its addresses comes──▸ FILLED ──dropped, or the hand comes round──▸ FREE
+ *		FREE ──first block of its addresses comes──▸ FILLED ──dropped, or the hand comes round──▸
+ *		FREE
  *
  * Who changes frames holds the ring's lock.  Readers take none: they look for the frame,
  * note its sequence, odd while it changes hands, look at the bits, read, and look again.
@@ -73,7 +74,8 @@ kv_frame_cached(uint32 blocks)
 extern void kv_frames_stats(const KvFrameRing *ring, KvTierRow *row);
 extern void kv_frames_stats_reset(const KvFrameRing *ring);
 
-extern Size kv_frames_size(uint32 n);	/* of shared memory for the frames of a ring, not their bytes */
+/* of shared memory for the frames of a ring, not their bytes */
+extern Size kv_frames_size(uint32 n);
 /* Make a ring there, or find it. */
 extern void kv_frames_attach(KvFrameRing *ring, char *memory, uint32 n, bool found);
 

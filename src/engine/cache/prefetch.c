@@ -19,7 +19,8 @@
  * has patience left.
  *
  * Workers run on demand (base/worker.h): a scan that wants something has them started, and they
- * end when none has wanted anything for a while.  Where none runs or comes, scans read for themselves.
+ * end when none has wanted anything for a while. Where none runs or comes, scans read for
+ * themselves.
  * However a worker ends, the windows it has claimed are given up.  A read
  * is complete before its batch returns, so nothing is written to a window by the
  * device afterwards (I 6).
@@ -292,7 +293,8 @@ claim(const KvWindowScan *scan, const KvWant *want, bool spare, TimestampTz now)
 			(void) kv_span_retire(victim);
 			victim = NULL;
 		}
-		if (kv_window_cache->free_windows < 0 && victim == NULL && !kv_block_window_evict(false, now))
+		if (kv_window_cache->free_windows < 0 && victim == NULL &&
+			!kv_block_window_evict(false, now))
 		{
 			victim = find_victim(scan, span, spare, now);
 			if (victim == NULL && !kv_block_window_evict(true, now))
@@ -649,7 +651,8 @@ load_claimed(void)
 	{
 		/* no reads: the values have moved, and scans read them where they are now */
 		loads[i].failed = loads[i].n == 0;
-		for (KvIoRequest *read = reads + loads[i].first; read < reads + loads[i].first + loads[i].n; read++)
+		for (KvIoRequest *read = reads + loads[i].first; read < reads + loads[i].first + loads[i].n;
+			 read++)
 		{
 			if (read->result < 0)
 				read_apart(&kv_windows[claimed[i]], read, &failures);
@@ -763,7 +766,8 @@ has_work(void)
 	{
 		const KvWindowScan *scan = &kv_window_scans[i];
 
-		any = kv_window_scan_is_live(scan, now) && !scan->wants_blocks && wants_something(scan, now);
+		any = kv_window_scan_is_live(scan, now) && !scan->wants_blocks &&
+			wants_something(scan, now);
 	}
 	LWLockRelease(&kv_window_cache->lock);
 	return any;

@@ -363,7 +363,8 @@ kv_reader_take(KvWindowReader *reader, KvAddress address, uint32 len, char *into
 			waited = false;
 			continue;
 		}
-		if (taken == KV_UNREADABLE || waited || !was_asked_for(reader, address + done, part) || !come_to(reader, piece))
+		if (taken == KV_UNREADABLE || waited || !was_asked_for(reader, address + done, part) ||
+			!come_to(reader, piece))
 			return false;
 		if (!await_piece(reader, piece))
 		{
@@ -378,7 +379,8 @@ kv_reader_take(KvWindowReader *reader, KvAddress address, uint32 len, char *into
 void
 kv_reader_lose(KvWindowReader *reader, KvAddress address, uint32 len)
 {
-	for (uint64 piece = address / KV_WINDOW_SIZE; piece <= (address + len - 1) / KV_WINDOW_SIZE; piece++)
+	for (uint64 piece = address / KV_WINDOW_SIZE; piece <= (address + len - 1) / KV_WINDOW_SIZE;
+		 piece++)
 	{
 		KvPieceKey	lost = {reader->cache_id, piece};
 

@@ -12,8 +12,10 @@
  * frame changes hands.  Blocks that were read while they were here go to the value cache
  * then, as do those that the write buffer has marked as hot.
  *
- * Who takes what leaves the ring, the second tier's writer, says so (kv_recent_attend), asks for the frames
- * that leave next, and gives back those that are elsewhere.  The ring knows nothing else of him, and waits for nobody.
+ * Who takes what leaves the ring, the second tier's writer, says so (kv_recent_attend), asks for
+ * the frames
+ * that leave next, and gives back those that are elsewhere. The ring knows nothing else of him, and
+ * waits for nobody.
  */
 #include "postgres.h"
 
@@ -135,7 +137,8 @@ static void
 fill_frame(uint32 i, uint32 from, uint32 len, const char *bytes, KvHeat heat)
 {
 	uint32		blocks = kv_frame_blocks(from, len);
-	uint32		wanted = heat == KV_COLD ? 0 : heat == KV_CACHED ? blocks | kv_frame_cached(blocks) : blocks;
+	uint32		wanted = heat == KV_COLD ? 0 : heat == KV_CACHED ? blocks | kv_frame_cached(blocks)
+		: blocks;
 
 	memcpy(bytes_of(i) + from, bytes, len);
 	pg_write_barrier();

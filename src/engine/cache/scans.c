@@ -58,7 +58,8 @@ kv_window_distance(const KvWindowScan *scan, const KvSpanKey *span)
 	if (distance == 0 && in_order && span->segment != KV_WHOLE)
 	{
 		if (scan->course.last_segment != KV_WHOLE &&
-			((int64) span->segment - (int64) scan->course.last_segment) * scan->course.segment_step > 0)
+			((int64) span->segment - (int64) scan->course.last_segment) *
+			scan->course.segment_step > 0)
 			return KV_NEVER;
 		distance = ((int64) span->segment - (int64) scan->segment) * scan->course.segment_step;
 		return distance >= 0 ? Min(distance, KV_FAR - 1) : KV_NEVER;
@@ -200,7 +201,8 @@ find_entry(void)
 }
 
 /*
- * Does a segment of so many bytes fit into the cache together with the spans in which other live scans
+ * Does a segment of so many bytes fit into the cache together with the spans in which other live
+ * scans
  * are?  If not, they would only wait for each other's windows.
  */
 static bool

@@ -7,15 +7,17 @@
  * that may be lost at any time.  The file is nobody's home: what is in it is in value files,
  * too, and is verified when it is read (I 4).
  *
- *		recent ring ──about to leave──▸ tier writer ──one write──▸ tier ──the hand comes round──▸ gone
+ *		recent ring ──about to leave──▸ tier writer ──one write──▸ tier ──the hand comes round──▸
+ *		gone
  *		                                    └──too late──▸ dropped
  *
  * The writer takes what leaves the ring next, in its order, and frees it there when it is in
  * the file: so it is in one of them, but for a moment.  If the device does not keep up, what
  * leaves meanwhile is dropped; nobody waits for a cache.
  *
- * A compaction puts what it moves there, too, in its new address, if it was in the tier or in the ring
- * (kv_tier_put): under its old address nobody asks for it any more, and it leaves with its age.
+ * A compaction puts what it moves there, too, in its new address, if it was in the tier or in the
+ * ring (kv_tier_put): under its old address nobody asks for it any more, and it leaves with its
+ * age.
  *
  * Places of the file are frames (frame.h).  Before one is written its frame is dropped, so
  * who reads it meanwhile finds the sequence changed and reads the value's own file.
@@ -92,7 +94,8 @@ typedef struct KvTier
 	KvIoInode	inode;			/* of the file, since it is on */
 	uint64		stamp;			/* of the foot that the file had at the start; 0: none */
 	LWLock		writing;		/* one writes frames at a time; taken before the ring's lock */
-	bool		marked;			/* by that lock: the server stops, and nobody writes frames any more */
+	/* by that lock: the server stops, and nobody writes frames any more */
+	bool		marked;
 	pg_atomic_uint64 counters[KV_TIER_COUNTERS];
 } KvTier;
 
@@ -134,7 +137,8 @@ check_path(char **path, void **extra, GucSource source)
 		(is_absolute_path(*path) && !path_is_prefix_of_path(DataDir, *path) &&
 		 len > suffix && strcmp(*path + len - suffix, KV_TIER_SUFFIX) == 0))
 		return true;
-	GUC_check_errdetail("It must be an absolute path outside of the data directory that ends in \"%s\".",
+	GUC_check_errdetail("It must be an absolute path outside of the data directory that ends in "
+						"\"%s\".",
 						KV_TIER_SUFFIX);
 	return false;
 }
@@ -155,7 +159,8 @@ kv_tier_gucs(void)
 Size
 kv_tier_memory(void)
 {
-	return frame_count() == 0 ? 0 : add_size(MAXALIGN(sizeof(KvTier)), kv_frames_size(frame_count()));
+	return frame_count() == 0 ? 0
+		: add_size(MAXALIGN(sizeof(KvTier)), kv_frames_size(frame_count()));
 }
 
 void
@@ -233,7 +238,8 @@ switch_off(uint32 state, int err)
 	if (err == EBUSY)
 		ereport(LOG,
 				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("kvfdw does without its second tier, file \"%s\": another server uses it", tier_path),
+				 errmsg("kvfdw does without its second tier, file \"%s\": another server uses it",
+						tier_path),
 				 errhint("Each server needs another kvfdw.tier_path.")));
 	else
 	{
@@ -267,7 +273,10 @@ open_own(int flags, KvIoKind kind)
 	return -1;
 }
 
-/* Is the tier off?  Then its file, which may have been removed, keeps no space for this process's sake.  No read is under way. */
+/*
+ * Is the tier off? Then its file, which may have been removed, keeps no space for this process's
+ * sake. No read is under way.
+ */
 static bool
 is_off(void)
 {
@@ -372,7 +381,8 @@ kv_tier_forget(uint32 cache_id, KvAddress address, uint64 len)
 {
 	if (tier == NULL)
 		return;
-	for (uint64 number = address / KV_FRAME_SIZE; number <= (address + len - 1) / KV_FRAME_SIZE; number++)
+	for (uint64 number = address / KV_FRAME_SIZE; number <= (address + len - 1) / KV_FRAME_SIZE;
+		 number++)
 	{
 		uint32		frame;
 
@@ -465,7 +475,8 @@ kv_tier_each(void (*each) (void *arg, const KvTierFrame *frame), void *arg)
 		KvTierFrame one;
 
 		LWLockAcquire(&ring.control->lock, LW_SHARED);
-		one = (KvTierFrame) {frame->cache_id, i, frame->number, pg_atomic_read_u32(&ring.frames[i].valid)};
+		one = (KvTierFrame) {frame->cache_id, i, frame->number,
+							 pg_atomic_read_u32(&ring.frames[i].valid)};
 		LWLockRelease(&ring.control->lock);
 		if (one.cache_id != 0 && one.valid != 0)
 			each(arg, &one);
@@ -477,7 +488,8 @@ kv_tier_was_marked(uint64 stamp)
 {
 	if (tier == NULL || stamp == 0)
 		return false;
-	for (int looks = 0; pg_atomic_read_u32(&tier->state) == KV_TIER_STARTING && looks < KV_TIER_STARTS && !ShutdownRequestPending; looks++)
+	for (int looks = 0; pg_atomic_read_u32(&tier->state) == KV_TIER_STARTING &&
+		 looks < KV_TIER_STARTS && !ShutdownRequestPending; looks++)
 	{
 		CHECK_FOR_INTERRUPTS();
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, KV_TIER_START_MS,
@@ -513,7 +525,7 @@ foot_is_sound(const KvTierFoot *foot)
 		foot->crc == kv_crc(foot, offsetof(KvTierFoot, crc));
 }
 
-/* Is there a file that this server has marked?  It is in use again then, and not marked any more. */
+/* Is there a file that this server has marked? It is in use again then, and not marked any more. */
 static bool
 keep_file(void)
 {
@@ -636,7 +648,10 @@ publish(uint32 cache_id, uint64 number, uint32 valid)
 	kv_tier_count(KV_TIER_ENTERED, 1);
 }
 
-/* Write bytes of so many frames, the first of them from an offset on, to the places at the hand.  False: it failed. */
+/*
+ * Write bytes of so many frames, the first of them from an offset on, to the places at the hand.
+ * False: it failed.
+ */
 static bool
 write_frames(const char *bytes, Size len, uint32 from, uint32 n)
 {
@@ -644,7 +659,8 @@ write_frames(const char *bytes, Size len, uint32 from, uint32 n)
 	int			err;
 
 	KV_STOP_POINT("tier_before_write");
-	err = kv_io_try_write(tier_file, bytes, len, (uint64) first * KV_FRAME_SIZE + from, KV_IO_TIER_WRITE);
+	err = kv_io_try_write(tier_file, bytes, len, (uint64) first * KV_FRAME_SIZE + from,
+						  KV_IO_TIER_WRITE);
 	KV_STOP_POINT("tier_written");
 	if (err != 0)
 		kv_tier_failed(err);
@@ -703,8 +719,8 @@ are_free(uint32 n)
 }
 
 /*
- * Take the lock under which frames are written, if that is free soon.  Who has it writes to the device, and may stand
- * there: after a wait in vain nobody waits until the lock was free once.
+ * Take the lock under which frames are written, if that is free soon. Who has it writes to the
+ * device, and may stand there: after a wait in vain nobody waits until the lock was free once.
  */
 static bool
 may_have_turn(void)
@@ -729,10 +745,12 @@ kv_tier_put(uint32 cache_id, KvAddress address, const char *blocks, Size len, bo
 	uint64		first = address / KV_FRAME_SIZE;
 	uint64		last = (address + len - 1) / KV_FRAME_SIZE;
 
-	Assert(address % KV_BLOCK == 0 && len % KV_BLOCK == 0 && len > 0 && last - first < KV_LEAVING_FRAMES);
+	Assert(address % KV_BLOCK == 0 && len % KV_BLOCK == 0 && len > 0 &&
+		   last - first < KV_LEAVING_FRAMES);
 	if (tier == NULL || !may_have_turn())
 		return;
-	if (may_write() && (displaces || are_free(last - first + 1)) && write_frames(blocks, len, address % KV_FRAME_SIZE, last - first + 1))
+	if (may_write() && (displaces || are_free(last - first + 1)) &&
+		write_frames(blocks, len, address % KV_FRAME_SIZE, last - first + 1))
 	{
 		for (uint64 number = first; number <= last; number++)
 		{
@@ -759,13 +777,15 @@ kv_tier_writer_main(Datum arg)
 	kv_worker_begin(NULL);
 	before_shmem_exit(writer_exit, (Datum) 0);
 	buffer = (char *) TYPEALIGN(KV_BLOCK, MemoryContextAlloc(TopMemoryContext,
-															 KV_LEAVING_FRAMES * KV_FRAME_SIZE + KV_BLOCK));
+															 KV_LEAVING_FRAMES * KV_FRAME_SIZE +
+															 KV_BLOCK));
 
 	begin_file();
 	kv_recent_attend(MyLatch);
 	while (kv_worker_goes_on(NULL))
 	{
-		bool		some = !is_off() && pg_atomic_read_u32(&tier->state) == KV_TIER_ON && move_frames(buffer);
+		bool		some = !is_off() && pg_atomic_read_u32(&tier->state) == KV_TIER_ON &&
+			move_frames(buffer);
 
 		if (!some)
 			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,

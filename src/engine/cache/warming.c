@@ -2,9 +2,9 @@
  * warming.c
  *		Blocks are read into the value cache, or the recent ring, before anybody asks for them.
  *
- * They are named one by one, and read many at once.  Blocks between two that were named are read with
- * them if they are few: mostly half of a table or more is named, and a device may count reads rather
- * than bytes.
+ * They are named one by one, and read many at once. Blocks between two that were named are read
+ * with them if they are few: mostly half of a table or more is named, and a device may count reads
+ * rather than bytes.
  */
 #include "postgres.h"
 
@@ -55,7 +55,8 @@ read_block_window(KvWarming *warming)
 	kv_value_trim();
 	for (int i = 0; i < warming->nreads; i++)
 		warming->reads[i].file = kv_value_file(warming->key, warming->cache_id,
-											   kv_file_of(warming->addresses[i]), KV_IO_MISSING_OK | KV_IO_FAIL_OK);
+											   kv_file_of(warming->addresses[i]),
+											   KV_IO_MISSING_OK | KV_IO_FAIL_OK);
 	kv_io_read_batch(warming->reads, warming->nreads, KV_IO_VALUE_READ, NULL, NULL);
 	for (int i = 0; i < warming->nreads; i++)
 	{
@@ -85,7 +86,8 @@ reaches(const KvWarming *warming, KvAddress address)
 	KvAddress	end = begin + warming->reads[Max(warming->nreads, 1) - 1].len;
 
 	return warming->nreads > 0 && address >= end && address - end <= KV_WARM_GAP &&
-		address + KV_BLOCK - begin <= KV_WARM_READ && kv_same_file(kv_file_of(address), kv_file_of(begin));
+		address + KV_BLOCK - begin <= KV_WARM_READ &&
+		kv_same_file(kv_file_of(address), kv_file_of(begin));
 }
 
 void

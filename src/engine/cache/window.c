@@ -69,7 +69,8 @@ kv_window_memory(void)
 	Size		size = add_size(control_size(), bytes_size());
 
 	size = add_size(size, hash_estimate_size(kv_window_number(), sizeof(KvPiece)));
-	size = add_size(size, hash_estimate_size(kv_window_number() * KV_WINDOW_BLOCKS, sizeof(KvWindowBlock)));
+	size = add_size(size, hash_estimate_size(kv_window_number() * KV_WINDOW_BLOCKS,
+											 sizeof(KvWindowBlock)));
 	return add_size(size, hash_estimate_size(span_count(), sizeof(KvSpan)));
 }
 

@@ -52,12 +52,14 @@ find_problem(void)
 		{
 			hash_seq_term(&status);
 			return psprintf("span %u.%u." UINT64_FORMAT " has %u windows, %d in its list",
-							span->key.cache_id, span->key.shard, span->key.segment, span->nvalid, n);
+							span->key.cache_id, span->key.shard, span->key.segment, span->nvalid,
+							n);
 		}
 		nloading += span->nloading;
 	}
 	n = 0;
-	for (int i = kv_window_cache->block_windows_first; i >= 0 && n <= nwindows; i = kv_windows[i].next)
+	for (int i = kv_window_cache->block_windows_first; i >= 0 && n <= nwindows;
+		 i = kv_windows[i].next)
 	{
 		bool		loading = pg_atomic_read_u64(&kv_windows[i].sequence) % 2 != 0;
 
@@ -69,7 +71,8 @@ find_problem(void)
 		n++;
 	}
 	if (n != kv_window_cache->nblock_windows)
-		return psprintf("%d windows have blocks, %d are in the list", kv_window_cache->nblock_windows, n);
+		return psprintf("%d windows have blocks, %d are in the list",
+						kv_window_cache->nblock_windows, n);
 	hash_seq_init(&status, kv_block_hash);
 	while ((block = hash_seq_search(&status)) != NULL)
 	{
@@ -98,7 +101,8 @@ find_problem(void)
 		bool		loading = pg_atomic_read_u64(&kv_windows[i].sequence) % 2 != 0;
 
 		if (lists[i] + loading != 1)
-			return psprintf("window %d is in %d lists%s", i, lists[i], loading ? " and loading" : "");
+			return psprintf("window %d is in %d lists%s", i, lists[i],
+							loading ? " and loading" : "");
 		nloading -= loading;
 	}
 	return nloading == 0 ? NULL : "spans load other windows";

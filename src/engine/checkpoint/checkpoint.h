@@ -30,8 +30,9 @@ extern void kv_checkpointer_init(void); /* when its memory is made */
 extern void kv_checkpointer_flush(uint64 covers, KvCheckpointerStats *stats,
 								  void (*failed) (const KvStoreKey *key));
 /*
- * Redo has met a DURABLE record that ends at lsn and has this redo pointer.  failed: as above.  flushed is called when that can
- * come no more, before it is noted that images cover the record: the WAL before it is let go of.
+ * Redo has met a DURABLE record that ends at lsn and has this redo pointer. failed: as above.
+ * flushed is called when that can come no more, before it is noted that images cover the record:
+ * the WAL before it is let go of.
  */
 extern void kv_checkpointer_replay(uint64 lsn, uint64 redo, bool closing,
 								   void (*failed) (const KvStoreKey *key), void (*flushed) (void));

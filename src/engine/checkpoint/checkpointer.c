@@ -97,6 +97,7 @@
 #include "engine/gate/gate.h"
 #include "engine/io/fault.h"
 #include "engine/io/io.h"
+#include "engine/shard/retired.h"
 #include "engine/shard/shard.h"
 #include "engine/xact/xact.h"
 
@@ -358,7 +359,10 @@ make_collected(KvStore *store, const uint32 *shards, int *n, uint64 covers)
 		kv_clog_fence();		/* as in flush_shards */
 }
 
-/* What was retired in those shards that were collected goes, if it may: together, for what is left may be looked for in the directory. */
+/*
+ * What was retired in those shards that were collected goes, if it may: together, for what is left
+ * may be looked for in the directory.
+ */
 static void
 release_collected(KvStore *store, const uint32 *shards, int *n)
 {
@@ -406,7 +410,8 @@ make_wanted(KvStore *store, uint64 covers)
 
 		if (pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED)
 			break;
-		if ((!shard->image_wanted && shard->nretired == 0 && shard->image_map >= shard->bounds_since) ||
+		if ((!shard->image_wanted && shard->nretired == 0 &&
+			 shard->image_map >= shard->bounds_since) ||
 			is_collected(shards, n, i) || is_collected(others, nothers, i))
 			continue;
 		kv_interrupts();
@@ -545,7 +550,8 @@ serve_shards(void)
 	if (!wanted && pg_atomic_read_u32(&kv_registry->retired) == 0 &&
 		pg_atomic_read_u32(&kv_registry->maps_unfinished) == 0)
 		return;
-	if ((!wanted || failed) && now >= looked && !TimestampDifferenceExceeds(looked, now, KV_RETRY_MS))
+	if ((!wanted || failed) && now >= looked &&
+		!TimestampDifferenceExceeds(looked, now, KV_RETRY_MS))
 		return;
 	looked = now;
 	pg_atomic_write_u32(&kv_registry->images_wanted, 0);
@@ -605,7 +611,8 @@ checkpointer_exit(int code, Datum arg)
 
 	if (raised && PostmasterIsAlive())
 		ereport(PANIC,
-				(errmsg("kvfdw could not make its tables durable before its barrier process ended")));
+				(errmsg("kvfdw could not make its tables durable before its barrier process "
+						"ended")));
 	if (checkpointer > 0 && !PostmasterIsAlive())
 		kill(checkpointer, SIGKILL);
 	MyProc->delayChkptFlags &= ~DELAY_CHKPT_COMPLETE;
@@ -669,7 +676,8 @@ open_gate(void)
 void
 kv_checkpointer_main(Datum arg)
 {
-	pqsignal(SIGINT, KV_SIG_IGN);	/* it has no statement that could be cancelled, and may not end by an ERROR */
+	/* it has no statement that could be cancelled, and may not end by an ERROR */
+	pqsignal(SIGINT, KV_SIG_IGN);
 	kv_worker_begin("kvfdw checkpointer");
 	MemoryContextSwitchTo(AllocSetContextCreate(TopMemoryContext, "kvfdw checkpointer",
 												ALLOCSET_DEFAULT_SIZES));

@@ -1,10 +1,10 @@
 /*
  * beside.c
- *		What a job heeds while it runs, beside its work: interrupts, a DROP, and in kvfdw compactor other stores that
- *		are due.
+ *		What a job heeds while it runs, beside its work: interrupts, a DROP, and in kvfdw compactor
+ *		other stores that are due.
  *
- * A store that becomes due meanwhile waits for the job.  A job hurries for it; one for order gives way where that store is
- * nearer to its bound than to its mark, or somebody waits for room.
+ * A store that becomes due meanwhile waits for the job. A job hurries for it; one for order gives
+ * way where that store is nearer to its bound than to its mark, or somebody waits for room.
  */
 #include "postgres.h"
 
@@ -22,7 +22,8 @@
 
 static const KvStore *passing = NULL;	/* the store of the job that runs */
 static bool	job_sorts;
-static bool others_wait;		/* some store is due besides; for a pass for order its own as well, … */
+/* some store is due besides; for a pass for order its own as well, … */
+static bool others_wait;
 static bool others_press;		/* … and has come near its bound */
 
 void

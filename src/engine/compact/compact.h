@@ -1,13 +1,15 @@
 /*
  * compact.h
- *		Compaction: values move to other value files, in the order of keys, so that value files become
- *		empty and go.
+ *		Compaction: values move to other value files, in the order of keys, so that value files
+ *		become empty and go.
  *
  * One compaction of one shard is a *pass*:
  *
- *	0. choose	what is live in each value file is counted.  Inputs: closed value files to be emptied, by
+ *	0. choose	what is live in each value file is counted. Inputs: closed value files to be
+ *	   emptied, by
  *				hand all that have dead bytes, by itself (task.c) those for which it pays best,
- *				for order all there are; those that are to leave their tablespace, whatever they have
+ *				for order all there are; those that are to leave their tablespace, whatever they
+ *				have
  *	1. walk		the runs of now, in the order of keys, by the rules of a flush; what lies in an
  *				input is gathered
  *	2. move		slice by slice: values are read by address, verified, written by key to value files
@@ -48,11 +50,15 @@ typedef struct KvJobPlan
 
 	/* BOUNDS */
 	uint64		enough;			/* dead bytes that are to go */
-	uint64		most;			/* LEAVES, too: values that may be moved; one value file at least is emptied */
+	/* LEAVES, too: values that may be moved; one value file at least is emptied */
+	uint64		most;
 	bool		modest;			/* space is short: what is empty, and one other */
 
 	bool		unless_sorted;	/* SORTS: only if the values are not in order, as they are, and … */
-								/* … until writers of some store are about to wait, or the shard is to be split */
+								/*
+								 * … until writers of some store are about to wait, or the shard is
+								 * to be split
+								 */
 	bool		paced;			/* nobody waits for it, so it rests */
 } KvJobPlan;
 
@@ -63,7 +69,8 @@ typedef struct KvJobResult
 	uint64		emptied;		/* bytes of the inputs that have left the list */
 	bool		was_sorted;		/* the values are in order as they are */
 	bool		gave_up;		/* for another store; all is as it was */
-	uint64		held;			/* bytes of values for older snapshots or unfinished transactions only */
+	/* bytes of values for older snapshots or unfinished transactions only */
+	uint64		held;
 } KvJobResult;
 
 extern void kv_compact_gucs(void);	/* at load: defines its settings */
@@ -81,7 +88,8 @@ extern int	kv_compact_workers;	/* 0: nothing is compacted but by hand */
 /* kvfdw compactor's main function; arg is not used.  Does not return. */
 extern PGDLLEXPORT void kv_compactor_main(Datum arg);
 /*
- * The maintainer looks in its place while it does not run.  Is it time for that; it begins; is there something
+ * The maintainer looks in its place while it does not run. Is it time for that; it begins; is there
+ * something
  * for it to do in this store?  The store is open and pinned.  May raise ERROR.
  */
 extern bool kv_compact_look_is_due(void);

@@ -2,14 +2,17 @@
  * inputs.c
  *		Which value files of a shard are to be emptied.
  *
- * By hand it is all that have dead bytes, for order all there are.  Those that are to leave their tablespace
+ * By hand it is all that have dead bytes, for order all there are. Those that are to leave their
+ * tablespace
  * (shard/move.c) go in the order of addresses, by hand all of them.  For the bound it is those
- * for which it pays best: u being the share of a value file that is live, emptying it gives back 1 - u
- * of it, and costs reading all and writing u, 1 + u; and the older its values are the longer
+ * for which it pays best: u being the share of a value file that is live, emptying it gives back 1
+ * - u of it, and costs reading all and writing u, 1 + u; and the older its values are the longer
  * what is won stays won, for those that change often have died by now.  So the greatest
- * (1 - u) √age / (1 + u) come first, age being how many value files were made since.  Without the root
- * what is old is emptied while too much of it is alive, by simulation (BENCH_ONLY=cleaning) and with zipfian
- * keys.  What is empty has nothing that is moved and always goes; but for that, too, all runs are merged.
+ * (1 - u) √age / (1 + u) come first, age being how many value files were made since. Without the
+ * root what is old is emptied while too much of it is alive, by simulation (BENCH_ONLY=cleaning)
+ * and with zipfian
+ * keys. What is empty has nothing that is moved and always goes; but for that, too, all runs are
+ * merged.
  */
 #include "postgres.h"
 
@@ -31,7 +34,10 @@ typedef struct KvCandidate
 	double		score;
 } KvCandidate;
 
-/* Places of the shard's value files that are to leave their tablespace, in their order, palloc'd.  Looks for files. */
+/*
+ * Places of the shard's value files that are to leave their tablespace, in their order, palloc'd.
+ * Looks for files.
+ */
 static int
 value_files_elsewhere(KvStore *store, uint32 shard_id, KvAddress **places)
 {
@@ -103,7 +109,8 @@ kv_job_pays(const KvJobPlan *plan, uint64 used, uint64 live, bool elsewhere)
 static bool
 is_stuck(const KvJobPlan *plan, const KvShardValueFile *value_file, uint64 live)
 {
-	return (value_file->value_file.flags & KV_VALUE_FILE_DAMAGED) && plan->aim != KV_JOB_SORTS && live > 0;
+	return (value_file->value_file.flags & KV_VALUE_FILE_DAMAGED) && plan->aim != KV_JOB_SORTS &&
+		live > 0;
 }
 
 /* The best first; what is empty before all others. */
@@ -186,10 +193,12 @@ kv_choose_inputs(KvStore *store, uint32 shard_id, const KvJobPlan *plan, uint64 
 	for (int i = 0; i < shard->nvalue_files && n < most; i++)
 	{
 		const KvShardValueFile *value_file = &kv_value_files(shard)[i];
-		KvCandidate	one = {i, kv_value_file_taken(shard, value_file), kv_value_file_live(shard, value_file)};
+		KvCandidate	one = {i, kv_value_file_taken(shard, value_file),
+						   kv_value_file_live(shard, value_file)};
 		double		share = one.used > 0 ? (double) one.live / one.used : 0;
 
-		if (!kv_value_file_may_be_input(shard, value_file, horizon) || is_stuck(plan, value_file, one.live) ||
+		if (!kv_value_file_may_be_input(shard, value_file, horizon) ||
+			is_stuck(plan, value_file, one.live) ||
 			!kv_job_pays(plan, one.used, one.live,
 						 is_elsewhere(elsewhere, nelsewhere, value_file->value_file.address)))
 			continue;

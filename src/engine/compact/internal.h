@@ -70,21 +70,23 @@ extern void kv_output_finish(KvOutput *output);
 extern void kv_output_end(KvOutput *output, bool keep);
 
 /* ---- beside.c ---- */
-extern void kv_job_interrupts(const KvStore *store);	/* … and ERROR if it was dropped, which waits for the job */
+/* … and ERROR if it was dropped, which waits for the job */
+extern void kv_job_interrupts(const KvStore *store);
 /*
- * In kvfdw compactor: a job of this store begins, for order or not; others: another store is known to be due.  It has
- * ended, in whatever way.
+ * In kvfdw compactor: a job of this store begins, for order or not; others: another store is known
+ * to be due. It has ended, in whatever way.
  */
 extern void kv_beside_begin(const KvStore *store, bool sorts, bool others);
 extern void kv_beside_end(void);
 /*
- * In a job that goes at a pace: is another store due, to be compacted or to be counted for that?  Beside
+ * In a job that goes at a pace: is another store due, to be compacted or to be counted for that?
+ * Beside
  * a pass for order: is any?  Once true it stays so.  Takes the registry's lock and those of shards.
  */
 extern bool kv_job_is_awaited(void);
 /*
- * … and is a pass for order to give way?  It is if writers wait for room, or if a store that is due has come half way from
- * its mark to its bound.
+ * … and is a pass for order to give way? It is if writers wait for room, or if a store that is due
+ * has come half way from its mark to its bound.
  */
 extern bool kv_job_gives_way(void);
 
@@ -120,12 +122,17 @@ typedef struct KvPace
 } KvPace;
 
 extern int	kv_compact_rate;	/* MB/s; 0: by itself */
-extern void kv_pace_begin(KvPace *pace, KvStore *store, KvShard *shard, KvJobAim aim);	/* it begins to work on that */
-extern void kv_pace_expect(KvPace *pace, uint64 bytes);	/* so many are still to be read and written, and merged */
+/* it begins to work on that */
+extern void kv_pace_begin(KvPace *pace, KvStore *store, KvShard *shard, KvJobAim aim);
+/* so many are still to be read and written, and merged */
+extern void kv_pace_expect(KvPace *pace, uint64 bytes);
 /* So much was read or written: perhaps rest.  Serves interrupts; no lock held. */
 extern void kv_pace(KvPace *pace, uint64 bytes);
 extern void kv_pace_keys(KvPace *pace, uint64 keys);	/* … or so many keys were merged */
-/* Flushes as kv_shard_empty_logs and, with moves, kv_shard_rewrite do, at that pace as long as nobody waits for it. */
+/*
+ * Flushes as kv_shard_empty_logs and, with moves, kv_shard_rewrite do, at that pace as long as
+ * nobody waits for it.
+ */
 extern void kv_pace_flush(KvPace *pace, KvStore *store, uint32 shard_id, KvMoves *moves);
 #define KV_PACE_KEY		256		/* bytes: merging a key costs about as much as to move so many */
 
@@ -209,10 +216,12 @@ extern bool kv_slice_add(KvSlice *slice, KvKey key, const KvVersion *version);
 extern void kv_slice_write(KvSlice *slice);
 
 /* ---- keep.c ---- */
-extern void kv_keep_value(KvSlice *slice, const KvMoving *value);	/* one that has been moved; its image is there still */
+/* one that has been moved; its image is there still */
+extern void kv_keep_value(KvSlice *slice, const KvMoving *value);
 extern void kv_keep_pages(const KvSlice *slice);	/* … and all of a slice have */
 extern void kv_keep_tier(const KvSlice *slice);	/* likewise */
-extern bool kv_keep_some(KvSlice *slice);	/* entries name the new addresses: some of the rest.  False: there is no more */
+/* entries name the new addresses: some of the rest. False: there is no more */
+extern bool kv_keep_some(KvSlice *slice);
 
 /* ---- walk.c ---- */
 
@@ -250,7 +259,8 @@ extern void kv_walk(KvWalk *walk,
 					void *arg);
 extern void kv_walk_end(KvWalk *walk);	/* never raises */
 /*
- * Counts what is live in each value file of the shard, and has the value files note it.  Writes nothing
+ * Counts what is live in each value file of the shard, and has the value files note it. Writes
+ * nothing
  * but what is recent to a run, if there is anything.  walk: what the caller ends after an ERROR.
  */
 extern void kv_walk_count(KvWalk *walk, KvStore *store, uint32 shard_id, KvPace *pace,
@@ -258,8 +268,9 @@ extern void kv_walk_count(KvWalk *walk, KvStore *store, uint32 shard_id, KvPace 
 
 /* ---- inputs.c ---- */
 /*
- * Marks the shard's value files that are to be emptied, and lists them by address, palloc'd; *live: about
- * what is to be moved.  For the bound that is no more than room, but for the first of them.  What is
+ * Marks the shard's value files that are to be emptied, and lists them by address, palloc'd; *live:
+ * about
+ * what is to be moved. For the bound that is no more than room, but for the first of them. What is
  * live in them was counted.
  */
 extern int	kv_choose_inputs(KvStore *store, uint32 shard_id, const KvJobPlan *plan, uint64 room,
@@ -267,8 +278,8 @@ extern int	kv_choose_inputs(KvStore *store, uint32 shard_id, const KvJobPlan *pl
 /* Would a value file like this be one? */
 extern bool kv_job_pays(const KvJobPlan *plan, uint64 used, uint64 live, bool elsewhere);
 /*
- * Nothing more goes into value files of the shard that are to leave their tablespace.  Has it one that a job can empty, as far as can be seen without counting?
- * *any: set if it has one at all.
+ * Nothing more goes into value files of the shard that are to leave their tablespace. Has it one
+ * that a job can empty, as far as can be seen without counting? *any: set if it has one at all.
  */
 extern bool kv_shard_leaves(KvStore *store, uint32 shard_id, bool *any);
 
@@ -289,7 +300,8 @@ typedef struct KvTask
 	KvJobPlan	plan;
 	double		urgency;		/* how far the store is beyond its mark */
 	uint32		served;			/* KvTried.served of the store */
-	bool		others;			/* others compact shards of it, or are to release what jobs have emptied */
+	/* others compact shards of it, or are to release what jobs have emptied */
+	bool		others;
 	uint64		written;		/* KvShard.written then */
 	KvJobResult result;
 	long		took_ms;
@@ -307,7 +319,8 @@ kv_task_kind(const KvTask *task)
 /* ---- tried.c ---- */
 #define KV_RETRY_MS		10000	/* after what has failed; twice as long each time, … */
 #define KV_RETRY_MOST_MS 300000 /* nothing is left alone for longer than this at once, … */
-#define KV_VAIN_REST	4		/* … but for what was given up: for so many times as long as it took */
+/* … but for what was given up: for so many times as long as it took */
+#define KV_VAIN_REST	4
 
 extern uint32 kv_compact_rounds;	/* of the compactor; the one of now */
 
@@ -327,17 +340,21 @@ typedef struct KvTried
 	uint32		served;			/* … in which round for the last time; 0: in none */
 	bool		at_rest;		/* it has a bound, and is within it */
 	uint64		freed;			/* of a store: KvStore.space_freed, … */
-	TimestampTz	freed_at;		/* … since when it is that, or a job has ended; 0: nothing is to go … */
+	/* … since when it is that, or a job has ended; 0: nothing is to go … */
+	TimestampTz	freed_at;
 	uint32		images_failed;	/* … and KvStore.images_failed then */
 	uint32		stuck_ms;		/* files do not go, and it is waited for so long; 0: they do */
-	uint32		retry_ms;		/* the last time; 0: it is not left alone (a store: for want of space) */
+	/* the last time; 0: it is not left alone (a store: for want of space) */
+	uint32		retry_ms;
 	TimestampTz until;
 	KvSpaceWait why;
 	KvShardSpace then;			/* how it stood */
 	uint64		horizon;
-	uint64		left;			/* of a store: since it has this moved_lsn, no value file is elsewhere any more; … */
+	/* of a store: since it has this moved_lsn, no value file is elsewhere any more; … */
+	uint64		left;
 	uint32		leaving;		/* … until then, the shard that was found last */
-	uint64		writes;			/* of a shard that may be put in order: write buffers and bytes then, … */
+	/* of a shard that may be put in order: write buffers and bytes then, … */
+	uint64		writes;
 	TimestampTz since;			/* … and since when there are no more */
 	uint32		looked;			/* when it was last asked for, in rounds */
 } KvTried;
@@ -352,10 +369,14 @@ extern void kv_tried_forget(const KvStore *store, int32 shard, KvTaskKind kind);
 extern void kv_tried_forget_old(uint32 since, bool again);
 extern bool kv_tried_any_left_alone(void);	/* or are there files that do not go? */
 /* shard: -1 for all of the store. */
-extern void kv_leave_alone(const KvTask *task, int32 shard, KvSpaceWait why, const KvShardSpace *then);
-/* Is the shard left alone?  horizon: kv_xid_horizon().  *when is lowered to when it is not any more. */
+extern void kv_leave_alone(const KvTask *task, int32 shard, KvSpaceWait why,
+						   const KvShardSpace *then);
+/*
+ * Is the shard left alone? horizon: kv_xid_horizon(). *when is lowered to when it is not any more.
+ */
 extern bool kv_is_left_alone(const KvStore *store, uint32 shard, KvTaskKind kind,
-							 const KvShardSpace *now, uint64 horizon, TimestampTz *when, KvSpaceWait *why);
+							 const KvShardSpace *now, uint64 horizon, TimestampTz *when,
+							 KvSpaceWait *why);
 
 /* ---- task.c ---- */
 
@@ -373,12 +394,14 @@ extern int	kv_look_ms;			/* all stores are looked at so often */
 /* On a standby no store at another level has anything. */
 extern bool kv_is_compacted_here(const KvStore *store);
 /*
- * What the bound of a store asks for, if anything; who writes to it is told whether to wait for that.
+ * What the bound of a store asks for, if anything; who writes to it is told whether to wait for
+ * that.
  * *when is lowered to when it is to be looked at again.  task is zeroed before.
  */
 extern bool kv_task_find_due(KvStore *store, bool backup, TimestampTz *when, KvTask *task);
 /*
- * Have the store follow to another tablespace, if that is noted and it is not left alone.  ERROR: it cannot, and is left
+ * Have the store follow to another tablespace, if that is noted and it is not left alone. ERROR: it
+ * cannot, and is left
  * alone for a while.  *when is lowered to when it is not any more.
  */
 extern bool kv_task_follow(KvStore *store, TimestampTz *when);

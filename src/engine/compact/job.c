@@ -44,7 +44,8 @@ static int	compact_memory_kb = 64 * 1024;
 bool		kv_test_compactions = false;
 #endif
 
-#define KV_UNSORTED_SHARE 8		/* values are in order if fewer than one in so many does not follow the last */
+/* values are in order if fewer than one in so many does not follow the last */
+#define KV_UNSORTED_SHARE 8
 
 typedef struct KvJob
 {
@@ -228,7 +229,8 @@ bytes_of_runs(const KvJob *job)
 
 /*
  * So much may be moved by a job that nobody waits for, lest it fill the file system for all: the
- * old value files go after the new ones have come, and so do the runs, which are merged; and there is
+ * old value files go after the new ones have come, and so do the runs, which are merged; and there
+ * is
  * the relocation file.  Less than 0: nothing may be written.
  */
 static int64
@@ -256,7 +258,8 @@ choose_inputs(KvJob *job)
 				(errcode(ERRCODE_DISK_FULL),
 				 errmsg("there is not enough disk space to compact shard %u of table %u",
 						job->shard_id, job->store->key.relid),
-				 errdetail("%llu bytes are to be moved, and the index is to be written anew; a part of the file system is left to others.",
+				 errdetail("%llu bytes are to be moved, and the index is to be written anew; a "
+						   "part of the file system is left to others.",
 						   (unsigned long long) job->to_move),
 				 errhint("Check free disk space.")));
 }
@@ -277,7 +280,8 @@ choose(KvJob *job)
 	if (job->plan->aim == KV_JOB_SORTS && !job->plan->unless_sorted)
 		kv_value_close(job->store, job->shard_id);
 	kv_walk_count(&job->walk, job->store, job->shard_id, &job->pace, &counted);
-	if (job->plan->unless_sorted && counted.near >= counted.pairs - counted.pairs / KV_UNSORTED_SHARE)
+	if (job->plan->unless_sorted &&
+		counted.near >= counted.pairs - counted.pairs / KV_UNSORTED_SHARE)
 	{
 		job->was_sorted = true;
 		return;
@@ -291,7 +295,9 @@ choose(KvJob *job)
 	job->moves.written = shard->written;
 	if (job->plan->aim != KV_JOB_COUNTS)
 		choose_inputs(job);
-	kv_pace_expect(&job->pace, 2 * job->to_move + (job->to_move > 0 ? 2 : 1) * keys_of_runs(shard) * KV_PACE_KEY);
+	kv_pace_expect(&job->pace,
+				   2 * job->to_move + (job->to_move > 0 ? 2 : 1) * keys_of_runs(shard) *
+				   KV_PACE_KEY);
 	shard->job_to_move = job->to_move;
 	shard->job_moved = 0;
 	kv_progress_total(job->to_move);

@@ -2,15 +2,17 @@
  * keep.c
  *		What readers have in memory of values that are moved they have in the new addresses, too.
  *
- *	value cache		As long as the job runs entries name the old addresses, and readers find the values
+ *	value cache		As long as the job runs entries name the old addresses, and readers find the
+ *	values
  *					there.  So what is cached is cached in its new address as well where there is
  *					room, and nothing makes way for it; the rest is noted.  When entries name the
  *					new addresses the blocks of the old ones have made room (flush/), and what was
  *					noted is read.
  *	recent ring		What was read there is as good as read in its new address.
- *	second tier		What comes into a piece of the output is there in its new address if some of it was there or in
- *					the recent ring, and either most of it or the tier has room: else it would be asked for
- *					there in vain, and the home may be slow.
+ *	second tier		What comes into a piece of the output is there in its new address if some of it
+ *	was there or in
+ *					the recent ring, and either most of it or the tier has room: else it would be
+ *					asked for there in vain, and the home may be slow.
  *	page cache		If most of what a slice has moved was there, all of it is to be there.
  */
 #include "postgres.h"
@@ -105,9 +107,11 @@ kv_keep_pages(const KvSlice *slice)
 		const KvExtentOut *extent = &slice->extents[i];
 		File		file;
 
-		if (!kv_around_moved(slice->store->cache_id, extent->begin, extent->len, kv_space_taken(slice->store)))
+		if (!kv_around_moved(slice->store->cache_id, extent->begin, extent->len,
+							 kv_space_taken(slice->store)))
 			return;
-		file = kv_value_cached_file(&slice->store->key, slice->store->cache_id, kv_file_of(extent->begin));
+		file = kv_value_cached_file(&slice->store->key, slice->store->cache_id,
+									kv_file_of(extent->begin));
 		if (file >= 0)
 			kv_io_want_pages(file, kv_offset_of(extent->begin), extent->len);
 	}
@@ -124,7 +128,10 @@ is_in_tier(const KvSlice *slice, const KvMoving *value)
 		kv_recent_may_have(slice->store->cache_id, from);
 }
 
-/* Of the values from one on that have come to an address before the end, how much is in the tier?  *next: the one behind. */
+/*
+ * Of the values from one on that have come to an address before the end, how much is in the tier?
+ * *next: the one behind.
+ */
 static uint64
 bytes_in_tier(const KvSlice *slice, KvAddress end, int *next, uint64 *moved)
 {
@@ -166,7 +173,8 @@ kv_keep_tier(const KvSlice *slice)
 			part = Min(end, (at / KV_TIER_PUT + 1) * KV_TIER_PUT);
 			had = bytes_in_tier(slice, part, &next, &moved);
 			if (had > 0)
-				kv_tier_put(slice->store->cache_id, at, extent->at + (at - extent->begin), part - at, 2 * had > moved);
+				kv_tier_put(slice->store->cache_id, at, extent->at + (at - extent->begin),
+							part - at, 2 * had > moved);
 		}
 	}
 }

@@ -62,7 +62,8 @@ reserve(KvOutput *output, Size len)
 	{
 		return_addresses(output);
 		output->next = kv_addresses_reserve(output->store, output->shard_id, len,
-											output->expected / span + 1 + output->expected / span / 16,
+											output->expected / span + 1 + output->expected / span /
+											16,
 											&output->end);
 	}
 }
@@ -76,7 +77,8 @@ next_value_file(KvOutput *output, Size len)
 	if (output->nvalue_files == output->room)
 	{
 		output->room = Max(output->room * 2, 16);
-		output->value_files = output->value_files == NULL ? palloc(output->room * sizeof(KvValueFile)) :
+		output->value_files = output->value_files == NULL
+			? palloc(output->room * sizeof(KvValueFile)) :
 			repalloc_huge(output->value_files, output->room * sizeof(KvValueFile));
 	}
 	value_file = &output->value_files[output->nvalue_files++];
@@ -92,12 +94,14 @@ next_value_file(KvOutput *output, Size len)
 KvAddress
 kv_output_address(KvOutput *output, Size len, bool whole)
 {
-	KvValueFile *value_file = output->nvalue_files > 0 ? &output->value_files[output->nvalue_files - 1] : NULL;
+	KvValueFile *value_file = output->nvalue_files > 0
+		? &output->value_files[output->nvalue_files - 1] : NULL;
 	uint64		at = 0;
 
 	if (value_file != NULL)
 	{
-		at = whole ? TYPEALIGN(KV_BLOCK, value_file->used) : kv_value_position(value_file->used, len);
+		at = whole ? TYPEALIGN(KV_BLOCK, value_file->used)
+			: kv_value_position(value_file->used, len);
 		if (at + len > kv_file_span((KvFileId) {value_file->address}))
 		{
 			kv_output_align(output);

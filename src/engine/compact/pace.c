@@ -4,10 +4,13 @@
  *
  * It works a part of the time, and rests between two steps of about a megabyte for the other:
  * four fifths where nobody else has read or written values of late, else a quarter.  A pass for the
- * bound takes as much less or more of it as others leave or use of the room that there was, and is to
- * have ended when they have used most of that: so it takes no more than it must, never falls behind,
- * and keeps an even pace.  One that hurried at the end would have others, who have a pace of their own,
- * wait for longer than it hurries.  At the bound it takes all of the time, and where another store is
+ * bound takes as much less or more of it as others leave or use of the room that there was, and is
+ * to have ended when they have used most of that: so it takes no more than it must, never falls
+ * behind,
+ * and keeps an even pace. One that hurried at the end would have others, who have a pace of their
+ * own,
+ * wait for longer than it hurries. At the bound it takes all of the time, and where another store
+ * is
  * to be compacted next, but half for order.  A rest ends when it comes to that.
  *
  * Walks over the index rest, too, and the flushes of a job, unless another process waits for them:
@@ -15,10 +18,12 @@
  * of them waiting.
  *
  * What is measured is time, not bytes or calls.  Beside others each step takes longer, and the rest
- * behind it as well, so that most of the time is theirs, however much they do and whatever they need of the machine.
- * Where that is not enough, it shows: if they read and write values by less than
- * three quarters as often while it works as while it rests, it works by half as much, down to a sixteenth, until
- * they do not suffer any more.  So with its last share it takes a sixteenth of what they have, at most, and goes on all the same.
+ * behind it as well, so that most of the time is theirs, however much they do and whatever they
+ * need of the machine. Where that is not enough, it shows: if they read and write values by less
+ * than three quarters as often while it works as while it rests, it works by half as much, down to
+ * a sixteenth, until
+ * they do not suffer any more. So with its last share it takes a sixteenth of what they have, at
+ * most, and goes on all the same.
  */
 #include "postgres.h"
 
@@ -43,10 +48,20 @@
 #define KV_DUTY_HURRIES	0.5		/* for order, where another store is to be compacted next */
 #define KV_DUTY_BESIDE	0.25
 #define KV_DUTY_LEAST	(1.0 / 16)	/* beside others who suffer */
-#define KV_PACE_ROOM	0.75	/* a job is to have ended when others have used so much of the room that there was */
-#define KV_PACE_GAIN	4		/* it takes all of the time when so small a part of its work (1/4) is late, and next to none when it is as early */
-#define KV_PACE_SAMPLE	400		/* reads and writes of others in rests, and an eighth as many while it works: of fewer nothing is concluded */
-#define KV_PACE_SUFFER	0.75	/* they suffer if they do less than such a part of what they do in rests */
+/* a job is to have ended when others have used so much of the room that there was */
+#define KV_PACE_ROOM	0.75
+/*
+ * it takes all of the time when so small a part of its work (1/4) is late, and next to none when it
+ * is as early
+ */
+#define KV_PACE_GAIN	4
+/*
+ * reads and writes of others in rests, and an eighth as many while it works: of fewer nothing is
+ * concluded
+ */
+#define KV_PACE_SAMPLE	400
+/* they suffer if they do less than such a part of what they do in rests */
+#define KV_PACE_SUFFER	0.75
 
 int			kv_compact_rate = 0;
 
@@ -101,7 +116,8 @@ look_back(KvPace *pace)
 	if (resting->calls < KV_PACE_SAMPLE ||
 		(double) resting->calls * working->us < KV_PACE_SAMPLE / 8 * (double) resting->us)
 		return;
-	if ((double) working->calls * resting->us < KV_PACE_SUFFER * (double) resting->calls * working->us)
+	if ((double) working->calls * resting->us < KV_PACE_SUFFER * (double) resting->calls *
+		working->us)
 		pace->share = Max(pace->share / 2, KV_DUTY_LEAST);
 	else
 		pace->share = Min(pace->share * 2, KV_DUTY_BESIDE);
@@ -109,7 +125,10 @@ look_back(KvPace *pace)
 	memset(&pace->resting, 0, sizeof(pace->resting));
 }
 
-/* How much less of the job is done than there should be, as far as others have used the room that there was. */
+/*
+ * How much less of the job is done than there should be, as far as others have used the room that
+ * there was.
+ */
 static double
 behind(const KvPace *pace, int64 room)
 {
@@ -119,7 +138,10 @@ behind(const KvPace *pace, int64 room)
 	return used / KV_PACE_ROOM - Min(done, 1);
 }
 
-/* Does another process wait for the shard, or its next flush for this one?  Redo has nobody who waits for it. */
+/*
+ * Does another process wait for the shard, or its next flush for this one? Redo has nobody who
+ * waits for it.
+ */
 static bool
 is_awaited(const KvPace *pace)
 {
@@ -139,7 +161,8 @@ duty(KvPace *pace)
 	kv_space_left(pace->store, &left, &bound_left);
 	pace->room = Max(pace->room, bound_left);	/* what compactions before this have emptied goes */
 	if (is_awaited(pace) ||
-		(pace->aim == KV_JOB_SORTS ? kv_job_gives_way() : bound_left <= 0 || awaited || kv_space_is_awaited()))
+		(pace->aim == KV_JOB_SORTS ? kv_job_gives_way() : bound_left <= 0 || awaited ||
+		 kv_space_is_awaited()))
 		return 1;				/* for order: up to where it gives way */
 	if (!pace->busy)
 		return KV_DUTY_ALONE;
@@ -176,11 +199,13 @@ rest(KvPace *pace)
 	}
 	for (;;)
 	{
-		int64		pause = Min(worked * (1 / duty(pace) - 1), KV_PACE_LONGEST_MS * INT64CONST(1000));
+		int64		pause = Min(worked * (1 / duty(pace) - 1),
+								KV_PACE_LONGEST_MS * INT64CONST(1000));
 		int64		rested = kv_clock() - now;
 
 		if (kv_compact_rate > 0)
-			pause = Max(pause, (int64) (pace->bytes / kv_compact_rate) - worked);	/* MB/s are bytes/us */
+			/* MB/s are bytes/us */
+			pause = Max(pause, (int64) (pace->bytes / kv_compact_rate) - worked);
 		pause -= rested;
 		if (pause <= 0 || rested < 0)
 			break;

@@ -196,7 +196,7 @@ reseal(KvMoving *value, uint32 crc)
 }
 
 /*
- * A read that has failed.  Files go with their table, and the job ends with it.  Where the file alone
+ * A read that has failed. Files go with their table, and the job ends with it. Where the file alone
  * has gone there is nothing to retry.  Anything else may work next time and ends the job; a device
  * error that the job before this has met as well stays, though, and is to cost the space of that
  * value file alone.
@@ -278,7 +278,8 @@ choose_gap(const KvSlice *slice, int n, int i, int *behind)
 	uint64		first = first_byte(slice->by_address[i]);
 	KvFileId	file = file_of(slice->by_address[i]);
 
-	for (*behind = i; *behind < n && kv_same_file(file_of(slice->by_address[*behind]), file); ++*behind)
+	for (*behind = i; *behind < n && kv_same_file(file_of(slice->by_address[*behind]), file);
+		 ++*behind)
 	{
 		const KvMoving *value = slice->by_address[*behind];
 
@@ -289,8 +290,8 @@ choose_gap(const KvSlice *slice, int n, int i, int *behind)
 }
 
 /*
- * Requests for the values of one file, from one on up to others, as many as go at once.  Each is tagged with
- * its first value; behind the last one there is one more, of none.
+ * Requests for the values of one file, from one on up to others, as many as go at once. Each is
+ * tagged with its first value; behind the last one there is one more, of none.
  */
 static int
 make_requests(KvSlice *slice, int from, int behind, uint64 gap, int *nrequests)
@@ -333,7 +334,10 @@ make_requests(KvSlice *slice, int from, int behind, uint64 gap, int *nrequests)
 	return i;
 }
 
-/* A KvIoDone: the values of a request are taken while others are under way.  What is wrong is seen later. */
+/*
+ * A KvIoDone: the values of a request are taken while others are under way. What is wrong is seen
+ * later.
+ */
 static void
 take_all(KvIoRequest *request, void *arg)
 {

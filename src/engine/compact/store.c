@@ -12,6 +12,7 @@
 #include "engine/base/wait.h"
 #include "engine/compact/internal.h"
 #include "engine/engine.h"
+#include "engine/shard/retired.h"
 #include "engine/shard/shard.h"
 #include "engine/buffer/buffer.h"
 
@@ -19,8 +20,8 @@
 #define KV_IMAGE_FAILURES 3		/* attempts, one in a second, without progress */
 
 /*
- * What the store's retired value files wait for, the last thing first.  until: of the first n shards,
- * those that wait for no later image than that.
+ * What the store's retired value files wait for, the last thing first. until: of the first n
+ * shards, those that wait for no later image than that.
  */
 static KvRetiredWait
 look_at_retired(KvStore *store, const uint32 *until, uint32 n, uint64 *bytes)

@@ -1,27 +1,35 @@
 /*
  * task.c
- *		What the compactor is to do with a store: for its bound, for its tablespace, or for order, in this turn.
+ *		What the compactor is to do with a store: for its bound, for its tablespace, or for order,
+ *		in this turn.
  *
  * For the bound (I 19) it is the shard with the most to win.
  * A job begins when there is room for what it may write: what jobs before it have emptied is there
- * until the shard's image is made and the maintainer has freed it.  Where none of that has gone for ten seconds, and
- * no job ran, nobody waits for it, and it is given up: it does not count any more, so jobs begin again
- * as far as there is room.  If what they empty does not go either, that is given up twice as much later, and
- * so on; when a file goes, all is well again but for those that stay.
+ * until the shard's image is made and the maintainer has freed it. Where none of that has gone for
+ * ten seconds, and no job ran, nobody waits for it, and it is given up: it does not count any more,
+ * so jobs begin again
+ * as far as there is room. If what they empty does not go either, that is given up twice as much
+ * later, and so on; when a file goes, all is well again but for those that stay.
  *
- * Order is for a shard at rest, of a store that is within its mark, whatever others do on the server.  What they do cannot tell
- * whether it is in their way: a hundred reads of the page cache a second are nothing, and one scan may have all of the
- * device.  And a server that is never idle would never have it.  So it is not asked whether, but how fast: nobody waits for it, and it
- * takes a part of the time that leaves others the most of theirs (pace.c).
- * Nor how large a shard is, which is what kvfdw.shard_size and the number of shards have made of it: of a large one
- * scans gain as much for each byte, and a byte costs the same.  What is large may lack room, for the old files
- * go when all is written: so as much must be to spare as is moved, and as much again for others.  And it takes long,
- * so it is given up more likely, and has moved more in vain then; it is left alone for KV_VAIN_REST times as long as that took,
- * so of all time that is little.  It would be less with a part of the keys at a time, but then the files, which have keys of all
- * parts, would be there until the last of them is done, each half dead, and be compacted for their bound in between.
+ * Order is for a shard at rest, of a store that is within its mark, whatever others do on the
+ * server. What they do cannot tell whether it is in their way: a hundred reads of the page cache a
+ * second are nothing, and one scan may have all of the
+ * device. And a server that is never idle would never have it. So it is not asked whether, but how
+ * fast: nobody waits for it, and it takes a part of the time that leaves others the most of theirs
+ * (pace.c). Nor how large a shard is, which is what kvfdw.shard_size and the number of shards have
+ * made of it: of a large one
+ * scans gain as much for each byte, and a byte costs the same. What is large may lack room, for the
+ * old files
+ * go when all is written: so as much must be to spare as is moved, and as much again for others.
+ * And it takes long, so it is given up more likely, and has moved more in vain then; it is left
+ * alone for KV_VAIN_REST times as long as that took,
+ * so of all time that is little. It would be less with a part of the keys at a time, but then the
+ * files, which have keys of all parts, would be there until the last of them is done, each half
+ * dead, and be compacted for their bound in between.
  *
- * What is to go to another tablespace (shard/move.c) goes so much at a time that others do not wait for long.  Where
- * that fails, or those that have written there are still at work, the shard is left alone for a while.
+ * What is to go to another tablespace (shard/move.c) goes so much at a time that others do not wait
+ * for long. Where that fails, or those that have written there are still at work, the shard is left
+ * alone for a while.
  */
 #include "postgres.h"
 
@@ -39,7 +47,8 @@
 #define KV_RELEASE_LOOK_MS 20	/* are the files that jobs have emptied gone? */
 #define KV_RELEASE_FAILURES 3	/* so many images fail, and nobody waits for them */
 #define KV_CHECKPOINT_MS 60000	/* until it asks again for a checkpoint that has not completed */
-#define KV_LEAVE_MOST	(UINT64CONST(256) << 20)	/* values that one job moves to another tablespace */
+/* values that one job moves to another tablespace */
+#define KV_LEAVE_MOST	(UINT64CONST(256) << 20)
 #define KV_ORDER_VALUE_FILES	4 /* as many of the smallest out of order are worth it, … */
 #define KV_ORDER_SHARE	8		/* … if they are such a part of their shard */
 #define KV_ORDER_ROOM	2		/* times what is moved must be to spare */
@@ -47,7 +56,10 @@
 int			kv_compact_sort = KV_ORDER_IDLE;
 int			kv_look_ms = 10000;	/* other than that in tests only */
 
-/* Files that do not go for so long, and twice as long each time up to KV_RETRY_MOST_MS, nobody waits for. */
+/*
+ * Files that do not go for so long, and twice as long each time up to KV_RETRY_MOST_MS, nobody
+ * waits for.
+ */
 int			kv_release_ms = 10000;	/* other than that in tests only */
 
 /* Does a split that has met a job come first?  *when is lowered to when it does not any more. */
@@ -87,7 +99,8 @@ find_shard(KvStore *store, const KvStoreSpace *space, bool failed, bool counts, 
 			task->others = true;
 			continue;
 		}
-		if (is_left_to_split(store, i, when) || kv_is_left_alone(store, i, KV_TASK_BOUNDS, &one, horizon, when, why))
+		if (is_left_to_split(store, i, when) ||
+			kv_is_left_alone(store, i, KV_TASK_BOUNDS, &one, horizon, when, why))
 			continue;
 		most = worth;
 		task->store = store;
@@ -106,7 +119,7 @@ find_shard(KvStore *store, const KvStoreSpace *space, bool failed, bool counts, 
 /*
  * A shard of the store whose values are to be put in order.  Nobody has written to it for a
  * while, and since it was in order for the last time as much was written as is to be moved: so
- * order costs at most one more write of each byte, whatever comes.  What others leave of value files
+ * order costs at most one more write of each byte, whatever comes. What others leave of value files
  * that they shared with it comes to its files, but nobody writes that.
  */
 static bool
@@ -125,12 +138,14 @@ find_unsorted(KvStore *store, TimestampTz *when, KvTask *task)
 		KvShardSpace one;
 		KvTried    *tried;
 
-		if (shard->compactor != 0 || shard->written < KV_ORDER_VALUE_FILES * kv_value_file_size(0) ||
+		if (shard->compactor != 0 ||
+			shard->written < KV_ORDER_VALUE_FILES * kv_value_file_size(0) ||
 			is_left_to_split(store, i, when))
 			continue;
 		kv_shard_space(store, i, horizon, &one);
 		if (shard->written < one.live || one.live > room ||
-			one.unsorted < Max(KV_ORDER_VALUE_FILES * kv_value_file_size(0), one.live / KV_ORDER_SHARE) ||
+			one.unsorted < Max(KV_ORDER_VALUE_FILES * kv_value_file_size(0),
+							   one.live / KV_ORDER_SHARE) ||
 			kv_is_left_alone(store, i, KV_TASK_SORTS, &one, horizon, when, &why))
 			continue;
 		tried = kv_tried(store, i, KV_TASK_SORTS, true);
@@ -168,7 +183,8 @@ kv_task_follow(KvStore *store, TimestampTz *when)
 	}
 
 	/* an ERROR ends the round, and the next ones leave it alone for a while */
-	state->retry_ms = state->retry_ms == 0 ? KV_RETRY_MS : Min(state->retry_ms * 2, KV_RETRY_MOST_MS);
+	state->retry_ms = state->retry_ms == 0 ? KV_RETRY_MS
+		: Min(state->retry_ms * 2, KV_RETRY_MOST_MS);
 	state->until = TimestampTzPlusMilliseconds(kv_clock(), state->retry_ms);
 	(void) kv_move_begin(store);
 	state->retry_ms = 0;
@@ -188,7 +204,8 @@ find_leaving_from(KvStore *store, uint32 from, bool *any, TimestampTz *when, KvT
 		if (i < from)
 			continue;
 		tried = kv_tried(store, i, KV_TASK_LEAVES, false);
-		jobs = kv_shard(store, i)->compactor != 0;		/* it lists what it has made before that is 0 */
+		/* it lists what it has made before that is 0 */
+		jobs = kv_shard(store, i)->compactor != 0;
 		can_leave = kv_shard_leaves(store, i, any);
 		*any |= jobs;
 		if (!can_leave || jobs || is_left_to_split(store, i, when))
@@ -210,9 +227,10 @@ find_leaving_from(KvStore *store, uint32 from, bool *any, TimestampTz *when, KvT
 }
 
 /*
- * A shard of the store with value files that are to leave their tablespace.  Once none was found it gets no more there: what
- * a writer was making has been waited for (kv_value_leave), and no job was at work.  To look for files takes a while, so it goes
- * on where it was before it begins anew.
+ * A shard of the store with value files that are to leave their tablespace. Once none was found it
+ * gets no more there: what
+ * a writer was making has been waited for (kv_value_leave), and no job was at work. To look for
+ * files takes a while, so it goes on where it was before it begins anew.
  */
 static bool
 find_leaving(KvStore *store, TimestampTz *when, KvTask *task)
@@ -297,7 +315,9 @@ is_release_stuck(KvTried *state, KvStore *store, KvStoreSpace *space)
 		await_release(state, store, space->retired);
 	else if ((state->stuck_ms == 0 && failed >= KV_RELEASE_FAILURES) ||
 			 TimestampDifferenceExceeds(state->freed_at, now, Max(state->stuck_ms,
-																  space->retired_longer > 0 ? KV_CHECKPOINT_MS : kv_release_ms)))
+																  space->retired_longer > 0
+																  ? KV_CHECKPOINT_MS
+																  : kv_release_ms)))
 	{
 		state->stuck_ms = Min(Max(2 * state->stuck_ms, kv_release_ms), KV_RETRY_MOST_MS);
 		kv_space_give_up(store, space->retired + space->given_up);

@@ -1,9 +1,12 @@
 /*
  * tried.c
- *		What the compactor knows of stores and shards from the times that it has looked at them, and what it leaves alone.
+ *		What the compactor knows of stores and shards from the times that it has looked at them, and
+ *		what it leaves alone.
  *
- * A shard of which a job has won nothing is left alone until something has changed there, and some time
- * has passed, twice as long each time; where a job has failed, or was given up, whether or not anything has changed.  So is a store where
+ * A shard of which a job has won nothing is left alone until something has changed there, and some
+ * time
+ * has passed, twice as long each time; where a job has failed, or was given up, whether or not
+ * anything has changed. So is a store where
  * the disk is full.  All of it is this process's own, and ends with it.
  */
 #include "postgres.h"
@@ -87,7 +90,8 @@ kv_leave_alone(const KvTask *task, int32 shard, KvSpaceWait why, const KvShardSp
 	else
 		tried->retry_ms = Min(tried->retry_ms * 2, KV_RETRY_MOST_MS);
 	if (task->result.gave_up)
-		tried->retry_ms = Max(tried->retry_ms, Min(task->took_ms, INT_MAX / KV_VAIN_REST) * KV_VAIN_REST);
+		tried->retry_ms = Max(tried->retry_ms,
+							  Min(task->took_ms, INT_MAX / KV_VAIN_REST) * KV_VAIN_REST);
 	tried->until = TimestampTzPlusMilliseconds(kv_clock(), tried->retry_ms);
 	tried->why = why;
 	tried->then = *then;

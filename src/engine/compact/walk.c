@@ -173,7 +173,8 @@ kv_walk_count(KvWalk *walk, KvStore *store, uint32 shard_id, KvPace *pace, KvCou
 	in_runs = is_in_runs(shard);
 	counted->open_address = shard->open_address;
 	counted->open_used = shard->open_address == 0 ? 0 :
-		(shard->open_buffer >= 0 ? kv_buffers[shard->open_buffer].base : shard->value_tail) - shard->open_address;
+		(shard->open_buffer >= 0 ? kv_buffers[shard->open_buffer].base : shard->value_tail) -
+		shard->open_address;
 	LWLockRelease(&shard->lock);
 	if (!in_runs)
 		kv_pace_flush(pace, store, shard_id, NULL);

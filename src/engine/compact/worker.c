@@ -2,27 +2,34 @@
  * worker.c
  *		kvfdw compactor: compacts stores by itself, so that they keep to their bound (I 19).
  *
- * It runs on demand (base/worker.h).  A writer who has taken what was left of a store (shard/space.h) has it
- * started.  It looks at all stores every ten seconds, for transactions that have aborted, snapshots that have ended and
- * what redo has replaced; while it does not run, the maintainer does (kv_compact_look).  It ends when
- * it has had nothing to do for a while and leaves nothing alone, for what it knows of that ends with it; or when others wait for
- * its place, between two jobs.  Of the stores that are beyond their marks the one comes first that was
- * served the longest ago, in it the shard with the most to win; then it looks again, so a store
+ * It runs on demand (base/worker.h). A writer who has taken what was left of a store
+ * (shard/space.h) has it
+ * started. It looks at all stores every ten seconds, for transactions that have aborted, snapshots
+ * that have ended and
+ * what redo has replaced; while it does not run, the maintainer does (kv_compact_look). It ends
+ * when it has had nothing to do for a while and leaves nothing alone, for what it knows of that
+ * ends with it; or when others wait for
+ * its place, between two jobs. Of the stores that are beyond their marks the one comes first that
+ * was served the longest ago, in it the shard with the most to win; then it looks again, so a store
  * waits for one job of each other, whatever their size.  Writers who come to the bound of one
- * that waits for its turn wait as well, or each store would be beyond it while others are served; so do
- * those of one that it has not looked at yet.  It says so where it can make no room (kv_space_answer).
+ * that waits for its turn wait as well, or each store would be beyond it while others are served;
+ * so do
+ * those of one that it has not looked at yet. It says so where it can make no room
+ * (kv_space_answer).
  *
- * It does not spin.  What old snapshots and running transactions need, or keep, is not to be won, padding
- * counts as live (kv_counts_add), and a shard of which a job has won nothing is left alone until something
+ * It does not spin. What old snapshots and running transactions need, or keep, is not to be won,
+ * padding counts as live (kv_counts_add), and a shard of which a job has won nothing is left alone
+ * until something
  * has changed there, and some time has passed.  The same where a job fails; after a full disk
  * the next one tries what needs no values moved, or few.  While a base backup runs nothing that was
  * emptied could go, so nothing is begun.
  *
- * Before it puts anything in order it moves value files of stores that go to another tablespace (task.c).
+ * Before it puts anything in order it moves value files of stores that go to another tablespace
+ * (task.c).
  *
- * Where it has nothing of that to do it puts values in the order of keys.  A store that becomes due meanwhile waits
- * for that, as long as it is nearer to its mark than to its bound and nobody waits for room; then order is
- * given up, and begun again some time later, twice as long each time: what
+ * Where it has nothing of that to do it puts values in the order of keys. A store that becomes due
+ * meanwhile waits for that, as long as it is nearer to its mark than to its bound and nobody waits
+ * for room; then order is given up, and begun again some time later, twice as long each time: what
  * it has moved until then was moved for nothing.
  *
  * A transaction without an xid or a snapshot is around each job, for resources.  An ERROR ends
@@ -51,8 +58,8 @@
 int			kv_compact_workers = 1;
 
 /*
- * Bounds before tablespaces before order; of stores the one that was served the longest ago, then the
- * farthest beyond its mark.
+ * Bounds before tablespaces before order; of stores the one that was served the longest ago, then
+ * the farthest beyond its mark.
  */
 static bool
 comes_before(const KvTask *task, const KvTask *other)
@@ -149,7 +156,8 @@ look_back(const KvTask *task, const KvShardSpace *before)
 		won = after.uncertain < before->uncertain / 2;
 	else
 		won = result->emptied > result->written ||
-			(result->emptied == 0 && after.to_win < before->to_win / 2);	/* it was counted anew */
+			/* it was counted anew */
+			(result->emptied == 0 && after.to_win < before->to_win / 2);
 	if (task->sqlerrcode == ERRCODE_DISK_FULL && kv_task_kind(task) == KV_TASK_BOUNDS)
 		kv_leave_alone(task, -1, KV_SPACE_WAITS_FOR_DISK, &after);
 	else if (task->sqlerrcode != 0 || result->gave_up)

@@ -31,8 +31,8 @@
 #define KV_CONTROL_VERSION 5
 
 /*
- * Version 1 ended with provisional and a CRC; version 2 was larger, too.  Versions 3 and 4 ended with
- * the proof, or by_pg_upgrade, padding and a CRC.
+ * Version 1 ended with provisional and a CRC; version 2 was larger, too. Versions 3 and 4 ended
+ * with the proof, or by_pg_upgrade, padding and a CRC.
  */
 #define KV_CONTROL_V1_SIZE	(offsetof(KvControlFile, complete) + sizeof(uint32))
 #define KV_CONTROL_V2_SIZE	16504

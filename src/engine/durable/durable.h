@@ -68,7 +68,8 @@ typedef struct KvControlFile
 	/* since version 5; before: directory_id, and none */
 	uint64		server_id;		/* in names in tablespaces (restart/spaces.c) */
 	uint64		former_ids[KV_FORMER_SERVERS];	/* … that may be there still; 0: none */
-	uint64		late;			/* of a standby: a backup that began at this redo pointer lacks images; 0: none */
+	/* of a standby: a backup that began at this redo pointer lacks images; 0: none */
+	uint64		late;
 
 	uint32		pad;
 	uint32		crc;
@@ -104,7 +105,8 @@ typedef struct KvControl
 	KvComplete	complete;		/* are the images? */
 	uint64		covered;		/* in recovery: they reach up to this position of the WAL */
 	uint64		late;			/* as in the file */
-	uint64		begins;			/* … and where this start begins to replay, they reached up to here */
+	/* … and where this start begins to replay, they reached up to here */
+	uint64		begins;
 	bool		follows;		/* archive recovery or standby: there are restartpoints */
 	uint64		stop_xid;		/* as in the file */
 	uint32		takeovers;		/* likewise */
@@ -123,7 +125,9 @@ extern KvControlFile *kv_control_read(void);
  * now on.  Durable on return.
  */
 extern void kv_control_begin(const KvProof *now);
-/* In the postmaster, after that: the server's ids in tablespaces are others now.  Durable on return. */
+/*
+ * In the postmaster, after that: the server's ids in tablespaces are others now. Durable on return.
+ */
 extern void kv_control_note_ids(void);
 /*
  * At the end of redo: sets the last dead incarnation's boundary to the next xid, for good.
@@ -150,7 +154,8 @@ extern void kv_incarnations_resolved(void);
 
 /* ---- imagefile.c ---- */
 /* The bytes of an image's file, palloc'd. */
-extern char *kv_image_bytes(const KvStoreKey *key, uint32 shard_id, const KvImage *image, Size *len);
+extern char *kv_image_bytes(const KvStoreKey *key, uint32 shard_id, const KvImage *image,
+							Size *len);
 /* False if there is none, or it is not sound: that is reported at elevel. */
 extern bool kv_image_read(const KvStoreKey *key, uint32 shard_id, uint32 number, int elevel,
 						  KvImage *image);
@@ -185,7 +190,9 @@ extern KvImaged *kv_imaged_read(const KvStore *store);
 extern bool kv_imaged_has(const KvImaged *imaged, uint32 shard_id);
 /* The newest map of which it knows that all shards have their images; imaged NULL: 0. */
 extern uint32 kv_imaged_map(const KvImaged *imaged);
-/* Durable on return; the store is open, and all shards of its map of this number have their images. */
+/*
+ * Durable on return; the store is open, and all shards of its map of this number have their images.
+ */
 extern void kv_imaged_write(KvStore *store, uint32 number);
 extern void kv_imaged_forget(const KvStoreKey *key);	/* in a backup's copy: images may go */
 

@@ -12,7 +12,7 @@
  *
  *   1. capture   seal the open write buffer; note runs, logs, tails.  From here on the
  *                files noted are protected (KvShard.images[KV_IMAGE_NEXT])
- *   2. drain     what the write buffers sealed so far hold gets to the files; then the kernel must not
+ *   2. drain what the write buffers sealed so far hold gets to the files; then the kernel must not
  *                have failed to write back pages of the buffer file, from which it came
  *   3. sync      value files that are not for good on the device, logs, runs that the image
  *                before did not name; what logs have got since then is read and verified
@@ -59,6 +59,7 @@
 #include "engine/flush/flush.h"
 #include "engine/io/fault.h"
 #include "engine/io/io.h"
+#include "engine/shard/retired.h"
 #include "engine/shard/shard.h"
 #include "engine/buffer/buffer.h"
 
@@ -169,15 +170,16 @@ is_clean(KvShard *shard)
 		shard->sealed_buffers >= 0 || kv_retired_wants_image(shard))
 		return false;
 	if (shard->image_log == 0)
-		return shard->files.first_log == 1 && shard->log_number == 1 && shard->files.base_run == 0 &&
+		return shard->files.first_log == 1 && shard->log_number == 1 &&
+			shard->files.base_run == 0 &&
 			shard->files.nunfrozen == 0 && shard->log_tail == sizeof(KvLogHeader);
 	return shard->image_log == shard->log_number && shard->image_tail == shard->log_tail &&
 		shard->image_generation == pg_atomic_read_u32(&shard->generation);
 }
 
 /*
- * An attempt that failed may have given its image the name already.  What that image names is kept no
- * longer than until the next capture, so it goes before; the one before it still counts, and all
+ * An attempt that failed may have given its image the name already. What that image names is kept
+ * no longer than until the next capture, so it goes before; the one before it still counts, and all
  * that it names is there.
  */
 static void
@@ -249,7 +251,8 @@ add_file(List **files, const char *path, bool count, KvCheckpointerStats *stats)
 
 /* Likewise a log, of which is verified what the image before did not name. */
 static void
-add_log(List **files, const KvStore *store, const KvImageWork *work, uint32 log, KvCheckpointerStats *stats)
+add_log(List **files, const KvStore *store, const KvImageWork *work, uint32 log,
+		KvCheckpointerStats *stats)
 {
 	const KvShard *shard = kv_shard(store, work->shard_id);
 	KvImageFile *file = add_file(files, kv_path_log(&store->key, work->shard_id, log), true, stats);
@@ -265,13 +268,14 @@ add_log(List **files, const KvStore *store, const KvImageWork *work, uint32 log,
 }
 
 /*
- * Has a retired value file gone?  A split has taken it over from a shard that has released it since.  This process
- * releases them, so one that is there stays.
+ * Has a retired value file gone? A split has taken it over from a shard that has released it since.
+ * This process releases them, so one that is there stays.
  */
 static bool
 has_gone(const KvStoreKey *key, const KvUnsynced *value_file)
 {
-	if (!value_file->retired || access(kv_path_value(key, value_file->file), F_OK) == 0 || errno != ENOENT)
+	if (!value_file->retired || access(kv_path_value(key, value_file->file), F_OK) == 0 ||
+		errno != ENOENT)
 		return false;
 	kv_space_require(key, false);	/* what is not mounted has not */
 	return true;
@@ -460,7 +464,10 @@ install_image(KvStore *store, const KvImageWork *work)
 	if (image->number == 1)
 		store->imaged_stale = true;
 
-	/* a backup of a standby waits for no checkpoint, and may have begun meanwhile; older images go first */
+	/*
+	 * a backup of a standby waits for no checkpoint, and may have begun meanwhile; older images go
+	 * first
+	 */
 	kv_backups_look();
 	if (before.valid && !shard->leftovers && !kv_backups_run())
 		release_image(store, work->shard_id, image->number - 1, &before.files);
@@ -499,7 +506,8 @@ kv_shards_image(KvStore *store, const uint32 *shards, int n, uint64 covers,
 		KV_STOP_POINT("image_written");
 		for (int i = 0; i < nwork; i++)
 		{
-			kv_values_synced(kv_shard(store, work[i].shard_id), work[i].unsynced, work[i].nunsynced);
+			kv_values_synced(kv_shard(store, work[i].shard_id), work[i].unsynced,
+							 work[i].nunsynced);
 			install_image(store, &work[i]);
 			pfree(work[i].unsynced);
 			pfree(work[i].image.manifest.value_files);

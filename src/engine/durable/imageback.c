@@ -247,7 +247,8 @@ kv_shard_set_back(const KvStore *store, uint32 shard_id, const KvFoundFile *file
 
 /* The manifest of a shard, if it is there and whole: after a power loss it may not be. */
 static bool
-read_noted(const KvStoreKey *key, uint32 shard_id, const KvFoundFile *files, int n, KvManifest *manifest)
+read_noted(const KvStoreKey *key, uint32 shard_id, const KvFoundFile *files, int n,
+		   KvManifest *manifest)
 {
 	for (int i = 0; i < n; i++)
 	{

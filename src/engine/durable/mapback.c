@@ -283,7 +283,10 @@ kv_map_look(KvStore *store)
 	if (kv_backups_run())
 		return;
 
-	/* nobody changes it in this state; its numbers may be given again when all that has them is gone for good */
+	/*
+	 * nobody changes it in this state; its numbers may be given again when all that has them is
+	 * gone for good
+	 */
 	if (failed_at != 0 && kv_clock() >= failed_at &&
 		!TimestampDifferenceExceeds(failed_at, kv_clock(), KV_PAUSE_MS))
 		return;

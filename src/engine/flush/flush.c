@@ -49,6 +49,7 @@
 #include "engine/index/run.h"
 #include "engine/index/runmerge.h"
 #include "engine/io/io.h"
+#include "engine/shard/retired.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"
 #include "engine/buffer/buffer.h"
@@ -83,7 +84,8 @@ typedef struct KvMerge
 	uint64		unfrozen_entries;
 	uint64		oldest_xid;		/* that was emitted unfrozen, or 0 */
 	uint64		entries_taken;	/* of the unfrozen runs that take part */
-	KvCounts   *counts;			/* of what is emitted, by value file; NULL: not all runs take part */
+	/* of what is emitted, by value file; NULL: not all runs take part */
+	KvCounts   *counts;
 	KvMoves    *moves;			/* values that lie elsewhere now; NULL: a flush like others */
 	KvMovesWalk *walk;
 	const KvFlushRest *rest;	/* NULL: it goes on to its end */
@@ -312,7 +314,10 @@ release_merge(KvMerge *merge)
 	merge->runs.nheads = 0;
 }
 
-/* After an error, or at the end of the process: what it has written is nobody's, unless it was published. */
+/*
+ * After an error, or at the end of the process: what it has written is nobody's, unless it was
+ * published.
+ */
 static void
 discard_merge(int code, Datum arg)
 {
@@ -472,7 +477,9 @@ merge_and_publish(KvMerge *merge, const KvShard *before)
 	publish(merge, before);
 }
 
-/* Is a value file to be emptied?  Then a merge of all runs pays, though there may be one run alone. */
+/*
+ * Is a value file to be emptied? Then a merge of all runs pays, though there may be one run alone.
+ */
 static bool
 has_inputs(KvShard *shard)
 {
@@ -504,7 +511,8 @@ flush_immutable(KvStore *store, uint32 shard_id, const KvHow *how)
 		kv_shard_drain(store, shard_id, before.immutable_log, PG_UINT64_MAX);
 	KV_STOP_POINT("flush_before_merge");
 
-	merge->taken = choose_runs(store, shard_id, how->mode, before.files.nunfrozen, before.files.unfrozen,
+	merge->taken = choose_runs(store, shard_id, how->mode, before.files.nunfrozen,
+							   before.files.unfrozen,
 							   before.immutable.nversions, before.files.frozen_keys, before.floor,
 							   &merge->rules.with_base);
 	if (merge->rules.with_base && how->moves == NULL)
@@ -535,12 +543,15 @@ flush_immutable(KvStore *store, uint32 shard_id, const KvHow *how)
 	PG_END_ENSURE_ERROR_CLEANUP(discard_merge, PointerGetDatum(merge));
 	release_merge(merge);
 
-	/* only now it is known what aborted transactions have left, and of a pass its own worker looks */
+	/*
+	 * only now it is known what aborted transactions have left, and of a pass its own worker looks
+	 */
 	if (merge->counts && how->moves == NULL)
 		kv_space_ask(store);
 	if (merge->rules.with_base)
 		KV_TEST_COMPACT(kv_test_chosen(shard));
-	kv_stat_add(store, how->mode == KV_FLUSH_MEMORY ? KV_COUNT_MEMORY_FLUSHES : KV_COUNT_FLUSHES, 1);
+	kv_stat_add(store, how->mode == KV_FLUSH_MEMORY ? KV_COUNT_MEMORY_FLUSHES : KV_COUNT_FLUSHES,
+				1);
 }
 
 /*
@@ -650,7 +661,8 @@ flush(KvStore *store, uint32 shard_id, const KvHow *how)
 		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 		if (shard->maintainer == 0)
 		{
-			if ((!waited || how->mode == KV_FLUSH_ALL || how->logs) && shard->bounds_since != KV_NOT_IN_MAP)
+			if ((!waited || how->mode == KV_FLUSH_ALL || how->logs) &&
+				shard->bounds_since != KV_NOT_IN_MAP)
 			{
 				shard->maintainer = MyProcPid;
 				seal_memtable(store, shard_id, how->logs);

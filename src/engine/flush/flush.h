@@ -18,6 +18,7 @@
 #include "engine/base/types.h"
 #include "engine/format/format.h"
 #include "engine/index/run.h"
+#include "engine/shard/retired.h"
 #include "engine/shard/shard.h"
 
 /* flush/flush.c */
@@ -29,7 +30,8 @@ typedef enum KvFlushMode
 } KvFlushMode;
 
 /* ---- flush.c ---- */
-#define KV_GET_KEYS	1024		/* who merges runs serves interrupts, and rests, after so many keys */
+/* who merges runs serves interrupts, and rests, after so many keys */
+#define KV_GET_KEYS	1024
 
 /*
  * Makes the shard's memtable a run.  If another process is at it this waits until that has
@@ -45,18 +47,23 @@ typedef struct KvMoves
 {
 	KvRun	   *run;			/* the relocation file (moves.c), open; NULL: nothing was copied */
 	int			nvalue_files;
-	const KvValueFile *value_files; /* where the copies are: in no list yet, but there is room for them */
+	/* where the copies are: in no list yet, but there is room for them */
+	const KvValueFile *value_files;
 	uint32		job;			/* KvManifest.pass from now on; 0: as it was, … */
 	uint64		written;		/* … else KvShard.written when it was chosen what is put in order */
 
 	/* set by the flush */
 	bool		published;		/* a manifest names these value files */
-	uint64		held;			/* bytes of values that were emitted behind newer ones of their keys */
+	/* bytes of values that were emitted behind newer ones of their keys */
+	uint64		held;
 } KvMoves;
 
 typedef struct KvMovesWalk KvMovesWalk;
 
-/* Of who is not in a hurry: called without a lock when so many more keys have been merged, it may rest. */
+/*
+ * Of who is not in a hurry: called without a lock when so many more keys have been merged, it may
+ * rest.
+ */
 typedef struct KvFlushRest
 {
 	void		(*merged) (void *arg, uint64 keys);
@@ -68,10 +75,14 @@ typedef struct KvFlushRest
  * entries of what was copied in their new addresses.  All entries that were there when it
  * began are in runs then, and in no log.  After an ERROR the caller looks at published.
  */
-extern void kv_shard_rewrite(KvStore *store, uint32 shard_id, KvMoves *moves, const KvFlushRest *rest);
+extern void kv_shard_rewrite(KvStore *store, uint32 shard_id, KvMoves *moves,
+							 const KvFlushRest *rest);
 /* Flushes so that all entries that were there when it began are in runs, and in no log. */
 extern void kv_shard_empty_logs(KvStore *store, uint32 shard_id, const KvFlushRest *rest);
-/* Of who flushes the shard: is memory short, or the shard's next flush nearly due?  Who waits for the shard kv_shard_await() tells. */
+/*
+ * Of who flushes the shard: is memory short, or the shard's next flush nearly due? Who waits for
+ * the shard kv_shard_await() tells.
+ */
 extern bool kv_flush_is_awaited(const KvShard *shard);
 
 /* ---- moves.c: for flush.c ---- */
@@ -89,8 +100,8 @@ extern void kv_flush_gucs(void);	/* at load: defines its settings */
 /* What a pass over the stores does to each shard. */
 extern void kv_shard_maintain(KvStore *store, uint32 shard_id, TimestampTz now);
 /*
- * The store and shard with the largest memtables, active and sealed; NULL: there are none.  Without the
- * shards of except and, if idle, those that somebody flushes.
+ * The store and shard with the largest memtables, active and sealed; NULL: there are none. Without
+ * the shards of except and, if idle, those that somebody flushes.
  */
 extern KvStore *kv_largest_memtable(List *stores, List *except, bool idle, uint32 *shard_id);
 extern void kv_want_memory(void);	/* tells the maintainer, and waits for nothing */
@@ -99,7 +110,8 @@ extern void kv_want_memory(void);	/* tells the maintainer, and waits for nothing
  * flush other shards, of other stores, too.
  */
 extern void kv_make_memory(KvStore *store, uint32 shard_id);
-extern bool kv_make_memory_for_shards(void);	/* for descriptors; false: no memtable is in the way */
+/* for descriptors; false: no memtable is in the way */
+extern bool kv_make_memory_for_shards(void);
 
 /* ---- resolve.c ---- */
 typedef struct KvResolved

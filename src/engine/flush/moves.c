@@ -14,6 +14,7 @@
 #include "engine/flush/flush.h"
 #include "engine/index/run.h"
 #include "engine/index/runmerge.h"
+#include "engine/shard/retired.h"
 #include "engine/shard/shard.h"
 
 /* Where a value of the key at hand has gone. */
@@ -135,7 +136,8 @@ kv_moves_publish(const KvMoves *moves, const KvManifest *manifest, const KvCount
 		shard->written -= Min(shard->written, moves->written);
 	for (int i = 0; i < moves->nvalue_files; i++)
 	{
-		const KvValueFile *value_file = bsearch(&moves->value_files[i], manifest->value_files, manifest->nvalue_files,
+		const KvValueFile *value_file = bsearch(&moves->value_files[i], manifest->value_files,
+												manifest->nvalue_files,
 												sizeof(KvValueFile), compare_value_files);
 
 		kv_value_file_add(shard, value_file)->value_file.flags |= moves->value_files[i].flags;

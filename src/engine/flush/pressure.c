@@ -69,7 +69,8 @@ kv_shard_maintain(KvStore *store, uint32 shard_id, TimestampTz now)
 
 	/* snapshots go by 32 bits, so no xid may stay for ever */
 	if (shard->files.oldest_xid != 0 && shard->files.oldest_xid < kv_xid_horizon() &&
-		U64FromFullTransactionId(ReadNextFullTransactionId()) - shard->files.oldest_xid > KV_OLD_XIDS)
+		U64FromFullTransactionId(ReadNextFullTransactionId()) - shard->files.oldest_xid >
+		KV_OLD_XIDS)
 		kv_shard_flush(store, shard_id, KV_FLUSH_ALL);
 	else if (shard->active.bytes >= kv_memtable_limit() ||
 		DsaPointerIsValid(shard->immutable.root) ||
@@ -292,7 +293,9 @@ raise_no_room(int waited)
 			 errmsg("out of kvfdw write buffer memory"),
 			 errdetail("Waited %d s for recent rows to be flushed; kvfdw.memtable_memory is %d MB.",
 					   waited, kv_memtable_memory_mb),
-			 errhint("Look for old transactions in pg_stat_activity (backend_xmin) and pg_prepared_xacts, or increase kvfdw.memtable_memory (a restart is needed).")));
+			 errhint("Look for old transactions in pg_stat_activity (backend_xmin) and "
+					 "pg_prepared_xacts, or increase kvfdw.memtable_memory (a restart is "
+					 "needed).")));
 }
 
 /* Flushes this shard if it holds a fair share; else the maintainer flushes others, or is helped. */

@@ -185,7 +185,10 @@ resolve_before(KvStore *store, uint32 shard_id, uint64 before)
 {
 	KvShard    *shard = kv_shard(store, shard_id);
 
-	/* a flush ends what another has left, or waits for it, and may take no more than was sealed for that */
+	/*
+	 * a flush ends what another has left, or waits for it, and may take no more than was sealed for
+	 * that
+	 */
 	for (int i = 0; i < KV_RESOLVE_TRIES && memtable_has_before(shard, before); i++)
 		kv_shard_flush(store, shard_id, AmStartupProcess() ? KV_FLUSH_MEMORY : KV_FLUSH_MERGE);
 	if (runs_have_before(store, shard_id, before))
@@ -346,7 +349,8 @@ wait_for_sessions(void)
 			return;
 		pg_usleep(10000);
 	}
-	ereport(LOG, (errmsg("kvfdw: shutting down with transactions still open after %d s", KV_STOP_PATIENCE / 100)));
+	ereport(LOG, (errmsg("kvfdw: shutting down with transactions still open after %d s",
+						 KV_STOP_PATIENCE / 100)));
 }
 
 /*

@@ -63,7 +63,8 @@ kv_test_move(KvStore *store, uint32 shard_id, KvKey key, KvVersion *version)
 							 version->len, 0, &location))
 	{
 		version->location = location;
-		version->crc = kv_value_crc_finish(kv_value_crc_begin(&store->key, key, value, version->len),
+		version->crc = kv_value_crc_finish(kv_value_crc_begin(&store->key, key, value,
+															  version->len),
 										   location, version->len);
 	}
 	pfree(value);

@@ -276,12 +276,15 @@ extern void kv_log_create(const KvStoreKey *key, uint32 shard, uint32 number);
 /* Make a log that has its header and nothing else, whatever is there. */
 extern void kv_log_make_empty(const KvStoreKey *key, uint32 shard, uint32 number);
 /*
- * Make a log durable, and see that it has what was written from one offset, 0 or where a batch begins, to
- * another, or its end if that is 0: the kernel may have failed to write pages, and forgotten that with the
- * file if nobody had it open.  ERROR, or PANIC as data_sync_retry says, if the sync fails or something is not as it was
+ * Make a log durable, and see that it has what was written from one offset, 0 or where a batch
+ * begins, to another, or its end if that is 0: the kernel may have failed to write pages, and
+ * forgotten that with the
+ * file if nobody had it open. ERROR, or PANIC as data_sync_retry says, if the sync fails or
+ * something is not as it was
  * written.  Others may append behind the end.  Serves interrupts between batches.
  */
-extern void kv_log_sync(const KvStoreKey *key, uint32 shard, uint32 number, uint64 from, uint64 end);
+extern void kv_log_sync(const KvStoreKey *key, uint32 shard, uint32 number, uint64 from,
+						uint64 end);
 /*
  * Hand every entry of a log to apply, in order, and return where the log ends.  ERROR
  * if anything in it is damaged, if it is missing and required, or if end is not 0 and
@@ -316,7 +319,10 @@ extern const char *kv_path_image(const KvStoreKey *key, uint32 shard, uint32 num
 extern const char *kv_path_in_space(const KvStoreKey *key, uint64 id, Oid tablespace);
 /* The directory of a tablespace in which stores have theirs. */
 extern const char *kv_path_space(Oid tablespace);
-/* Whose directory in a tablespace has this name?  False: it is not one of a store, or another server's. */
+/*
+ * Whose directory in a tablespace has this name? False: it is not one of a store, or another
+ * server's.
+ */
 extern bool kv_space_parse(const char *name, KvStoreKey *key, uint64 *id);
 /* Likewise, and of which server. */
 extern bool kv_space_parse_any(const char *name, KvStoreKey *key, uint64 *id, uint64 *server);
@@ -343,7 +349,8 @@ extern KvMap *kv_map_file_read(const KvStoreKey *key, int nshards);
  */
 extern void kv_map_file_write(const KvStoreKey *key, const KvMap *map);
 extern void kv_map_file_show(const KvStoreKey *key, uint32 number);
-extern void kv_map_file_remove(const KvStoreKey *key, uint32 number);	/* under either name; never raises */
+/* under either name; never raises */
+extern void kv_map_file_remove(const KvStoreKey *key, uint32 number);
 extern KvMap *kv_map_file_load(const KvStoreKey *key, uint32 number);	/* palloc'd */
 /* Their numbers, the greatest first, palloc'd. */
 extern uint32 *kv_map_files(const KvStoreKey *key, int *n);
@@ -406,24 +413,36 @@ extern void kv_store_files_create(const KvStoreKey *key, const KvStoreShape *sha
 								  const KvKey *bounds);
 
 /* ---- where.c ---- */
-/* Of a value file: where it lies or, if that is nowhere, is to be made.  Lasts and behaves as those of path.c. */
+/*
+ * Of a value file: where it lies or, if that is nowhere, is to be made. Lasts and behaves as those
+ * of path.c.
+ */
 extern const char *kv_path_value(const KvStoreKey *key, KvFileId file);
-/* The directory in which the store's value files are made: its own, or one in a tablespace.  Likewise. */
+/*
+ * The directory in which the store's value files are made: its own, or one in a tablespace.
+ * Likewise.
+ */
 extern const char *kv_path_values(const KvStoreKey *key);
 /* Does a value file lie there?  False: elsewhere, or nowhere.  Neither throws nor allocates. */
 extern bool kv_value_is_in_place(const KvStoreKey *key, KvFileId file);
-/* The directories that the store has in tablespaces, whether or not there are files in them; palloc'd. */
+/*
+ * The directories that the store has in tablespaces, whether or not there are files in them;
+ * palloc'd.
+ */
 extern List *kv_space_directories(const KvStoreKey *key);
 /* All directories that may have value files are made durable; ERROR if that fails. */
 extern void kv_values_sync_names(const KvStoreKey *key);
 /*
  * If value files of the store lie in tablespaces: make sure that these are there; make: and the
  * directory in which they are made.  ERROR: one is not (58030, which concerns all), or
- * there is no such tablespace (58030, or 42704 while the store has no image), which of one that they have moved to or from is no error;
- * or what is there is another server's (55000).
+ * there is no such tablespace (58030, or 42704 while the store has no image), which of one that
+ * they have moved to or from is no error; or what is there is another server's (55000).
  */
 extern void kv_space_require(const KvStoreKey *key, bool make);
-/* The tablespace that the store's value files are made in, if there is no such one, be it mounted or not; else InvalidOid. */
+/*
+ * The tablespace that the store's value files are made in, if there is no such one, be it mounted
+ * or not; else InvalidOid.
+ */
 extern Oid	kv_space_forgotten(const KvStoreKey *key);
 /* The ERROR for that. */
 extern void kv_space_raise_forgotten(const KvStoreKey *key, Oid tablespace);
@@ -432,7 +451,10 @@ extern void kv_space_raise_forgotten(const KvStoreKey *key, Oid tablespace);
  * exist; in a backup's copy (55000) if it is to be in one.
  */
 extern void kv_space_require_named(const KvStoreKey *key, const char *path, bool copied);
-/* The directory that a store with this id has in a tablespace, if that is valid; ERROR as kv_space_require. */
+/*
+ * The directory that a store with this id has in a tablespace, if that is valid; ERROR as
+ * kv_space_require.
+ */
 extern void kv_space_make(const KvStoreKey *key, uint64 id, Oid tablespace);
 /*
  * In a tablespace: directories that have a former id of this server in their names get its
@@ -452,7 +474,10 @@ extern void kv_store_list_files(const KvStoreKey *key, KvFound *found);
 extern int	kv_found_first(const KvFound *found, uint32 shard_id);
 /* How many of the files from index at on, without a gap, are this shard's. */
 extern int	kv_found_of_shard(const KvFound *found, int at, uint32 shard_id);
-/* The entries of a directory, if there is one, whose names are numbers, as OIDs.  One that cannot be read is a LOG or an ERROR. */
+/*
+ * The entries of a directory, if there is one, whose names are numbers, as OIDs. One that cannot be
+ * read is a LOG or an ERROR.
+ */
 extern List *kv_numbered_entries(const char *path, int level);
 /* Call visit for every store that has a directory, of any database.  Returns how many. */
 extern int	kv_visit_stores(void (*visit) (const KvStoreKey *key, const void *arg),

@@ -63,7 +63,9 @@ make_header(KvLogHeader *header, const KvStoreKey *key, uint32 shard, uint32 num
 	header->crc = header_crc(header);
 }
 
-/* Its absence is damage from now on.  Whole or not at all: no write buffer would mend an empty one. */
+/*
+ * Its absence is damage from now on. Whole or not at all: no write buffer would mend an empty one.
+ */
 void
 kv_log_create(const KvStoreKey *key, uint32 shard, uint32 number)
 {
@@ -106,7 +108,10 @@ damaged(const char *path, uint64 offset, const char *what)
 					path, (unsigned long long) offset, what)));
 }
 
-/* NULL if the batch at this offset of the log is sound, else what is wrong.  len: bytes that there are from it on. */
+/*
+ * NULL if the batch at this offset of the log is sound, else what is wrong. len: bytes that there
+ * are from it on.
+ */
 static const char *
 batch_problem(const KvStoreKey *key, uint32 shard, uint32 number,
 			  const KvLogBatch *batch, uint64 len, uint64 offset)
@@ -268,8 +273,8 @@ not_as_written(const LogPart *part, uint64 offset, const char *what)
 }
 
 /*
- * Have the piece hold at least so many bytes from there on, or all that there are.  Returns how many it does.
- * ERROR, or PANIC, as of a failed sync, if they cannot be read.
+ * Have the piece hold at least so many bytes from there on, or all that there are. Returns how many
+ * it does. ERROR, or PANIC, as of a failed sync, if they cannot be read.
  */
 static uint64
 piece_from(LogPart *part, uint64 offset, uint64 least)
@@ -339,9 +344,10 @@ verify_part(LogPart *part, uint64 offset)
 }
 
 /*
- * What the page cache has behind the sync is either what was written, for then the kernel would still
- * have known of a failure and the sync have told of it, or what the device has.  The file is open from before the
- * sync until it has been read: no failure is forgotten in between.
+ * What the page cache has behind the sync is either what was written, for then the kernel would
+ * still
+ * have known of a failure and the sync have told of it, or what the device has. The file is open
+ * from before the sync until it has been read: no failure is forgotten in between.
  */
 void
 kv_log_sync(const KvStoreKey *key, uint32 shard, uint32 number, uint64 from, uint64 end)

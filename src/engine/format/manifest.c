@@ -156,7 +156,8 @@ value_files_are_sound(const KvValueFile *value_files, uint32 n)
 	{
 		KvFileId	file = kv_file_of(value_files[i].address);
 
-		if (kv_volume_of(value_files[i].address) >= KV_LEGACY_VOLUMES + KV_VALUE_FILE_CLASSES * KV_CLASS_VOLUMES ||
+		if (kv_volume_of(value_files[i].address) >= KV_LEGACY_VOLUMES + KV_VALUE_FILE_CLASSES *
+			KV_CLASS_VOLUMES ||
 			file.address != value_files[i].address || value_files[i].used > kv_file_span(file) ||
 			(i > 0 && value_files[i].address <= value_files[i - 1].address))
 			return false;
@@ -174,7 +175,8 @@ parse_v2(const KvManifestHead *head, Size len, KvManifest *manifest)
 		return false;
 	end = (const KvManifestEnd *) (value_files + head->nvalue_files);
 	if (end->crc != kv_crc(head, (const char *) end - (const char *) head) ||
-		head->files.nunfrozen > KV_MAX_UNFROZEN || !value_files_are_sound(value_files, head->nvalue_files))
+		head->files.nunfrozen > KV_MAX_UNFROZEN ||
+		!value_files_are_sound(value_files, head->nvalue_files))
 		return false;
 	manifest->files = head->files;
 	manifest->job = head->job;
@@ -199,7 +201,8 @@ kv_manifest_parse(const KvStoreKey *key, uint32 shard_id, const char *path, cons
 	if (head->format_version == 0 || head->format_version > KV_MANIFEST_VERSION)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("manifest \"%s\" has format version %u, this library reads versions 1 to %u",
+				 errmsg("manifest \"%s\" has format version %u, this library reads versions 1 to "
+						"%u",
 						path, head->format_version, KV_MANIFEST_VERSION)));
 	if (head->format_version == 1)
 		sound = len == sizeof(KvManifestV1) && parse_v1((const KvManifestV1 *) bytes, manifest);

@@ -5,7 +5,8 @@
  *   kvfdw/<database>/<relation>/<generation>/…
  *   pg_tblspc/<tablespace>/<version>/kvfdw.<database>.<relation>.<generation>.<id>.<server>/…
  *
- * Nobody else puts such a path together, but that of a value file, for which it is looked where it lies (where.c).
+ * Nobody else puts such a path together, but that of a value file, for which it is looked where it
+ * lies (where.c).
  */
 #include "postgres.h"
 

@@ -155,7 +155,8 @@ kv_table_file_read(const KvStoreKey *key, KvStoreShape *shape, StringInfo schema
 		if (file->head.format_version < 1 || file->head.format_version > KV_TABLE_VERSION)
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("file \"%s\" has format version %u, this library reads versions 1 to %u",
+					 errmsg("file \"%s\" has format version %u, this library reads versions 1 to "
+							"%u",
 							path, file->head.format_version, KV_TABLE_VERSION)));
 		header = head_size(file);
 	}
@@ -164,7 +165,8 @@ kv_table_file_read(const KvStoreKey *key, KvStoreShape *shape, StringInfo schema
 		file->crc != table_crc(file, len) ||
 		file->head.shard < 1 || file->head.shard > KV_MAX_SHARDS || file->key_width > 8 ||
 		(file->head.format_version > 1 && file->wal > KV_WAL_FULL) ||
-		(file->head.format_version > 2 && (file->flags & ~(KV_TABLE_VALUE_FILES | KV_TABLE_MAPS)) != 0) ||
+		(file->head.format_version > 2 &&
+		 (file->flags & ~(KV_TABLE_VALUE_FILES | KV_TABLE_MAPS)) != 0) ||
 		!tablespaces_are_sound(file))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
@@ -230,7 +232,8 @@ kv_table_file_peek(const KvStoreKey *key, KvWhere *where)
 		return true;
 	if (got < (int) sizeof(KvFileHead) || file.head.magic != KV_MAGIC_TABLE)
 		return false;
-	where->logged = file.head.format_version > 1 && got >= (int) (offsetof(KvTableFile, wal) + sizeof(file.wal)) && file.wal != KV_WAL_NONE;
+	where->logged = file.head.format_version > 1 &&
+		got >= (int) (offsetof(KvTableFile, wal) + sizeof(file.wal)) && file.wal != KV_WAL_NONE;
 	if (file.head.format_version > 4)
 	{
 		if (got < (int) head_size(&file) || !tablespaces_are_sound(&file))
@@ -317,8 +320,10 @@ kv_store_mark_not_logged(const KvStoreKey *key, KvWalLevel level)
 {
 	kv_store_mark_unusable(key, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
 						   level == KV_WAL_KEYS ?
-						   NOT_LOGGED "\"keys\" do not reach a standby server or a restored backup." :
-						   NOT_LOGGED "\"none\" do not reach a standby server or a restored backup.");
+						   NOT_LOGGED "\"keys\" do not reach a standby server or a restored "
+									  "backup." :
+						   NOT_LOGGED "\"none\" do not reach a standby server or a restored "
+									  "backup.");
 }
 
 char *

@@ -7,13 +7,17 @@
  * is in one place still.  The table file is looked into for each path: that costs a few
  * microseconds, and paths are for opening files.
  *
- * A store that has been given another tablespace (shard/move.c) has value files of before where they
- * were made.  Its table file names the tablespaces that they are leaving, and its own directory is always
+ * A store that has been given another tablespace (shard/move.c) has value files of before where
+ * they
+ * were made. Its table file names the tablespaces that they are leaving, and its own directory is
+ * always
  * one of these.  A value file has a number that no other value file of the store has, and never
- * changes its directory, so it is where it is found: first where value files are made now, then in the
- * others.  Who makes one goes the same way, so there is never a second one of that name.  A directory is
- * named until it has been removed, which rmdir does only while it is empty: who is about to make a value file
- * in it, and has looked at the table file before, finds that it is missing, and looks again (kv_value_make).
+ * changes its directory, so it is where it is found: first where value files are made now, then in
+ * the
+ * others. Who makes one goes the same way, so there is never a second one of that name. A directory
+ * is named until it has been removed, which rmdir does only while it is empty: who is about to make
+ * a value file in it, and has looked at the table file before, finds that it is missing, and looks
+ * again (kv_value_make).
  *
  * A directory in a tablespace
  *
@@ -130,8 +134,9 @@ raise_no_space(int code, const KvStoreKey *key, Oid tablespace)
 }
 
 /*
- * Is it there?  ERROR if it is not mounted; if there is no such tablespace, unless it may have gone.  Redo goes on without
- * a store that it makes and drops again, with its tablespace, but not without one that a checkpoint has seen: its link was forgotten.
+ * Is it there? ERROR if it is not mounted; if there is no such tablespace, unless it may have gone.
+ * Redo goes on without a store that it makes and drops again, with its tablespace, but not without
+ * one that a checkpoint has seen: its link was forgotten.
  */
 static bool
 require_space(const KvStoreKey *key, Oid tablespace, bool may_have_gone)
@@ -146,7 +151,8 @@ require_space(const KvStoreKey *key, Oid tablespace, bool may_have_gone)
 	{
 		if (may_have_gone)
 			return false;
-		raise_no_space(has_image(key) ? ERRCODE_IO_ERROR : ERRCODE_UNDEFINED_OBJECT, key, tablespace);
+		raise_no_space(has_image(key) ? ERRCODE_IO_ERROR : ERRCODE_UNDEFINED_OBJECT, key,
+					   tablespace);
 	}
 	errno = err;
 	ereport(ERROR,
@@ -242,10 +248,13 @@ require_own(const KvStoreKey *key, uint64 id, Oid tablespace)
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("value files in directory \"%s\" are another server's", kv_path_space(tablespace)),
-			 errdetail("Another server of the cluster made directory \"%s\", and has values at other places.",
+			 errmsg("value files in directory \"%s\" are another server's",
+					kv_path_space(tablespace)),
+			 errdetail("Another server of the cluster made directory \"%s\", and has values at "
+					   "other places.",
 					   other),
-			 errhint("Restore a backup with the directory \"kvfdw\" and the tablespaces of one server.")));
+			 errhint("Restore a backup with the directory \"kvfdw\" and the tablespaces of one "
+					 "server.")));
 }
 
 Oid
@@ -253,7 +262,8 @@ kv_space_forgotten(const KvStoreKey *key)
 {
 	KvWhere		where;
 
-	return kv_table_file_peek(key, &where) && OidIsValid(where.tablespace) && !space_exists(where.tablespace) ?
+	return kv_table_file_peek(key, &where) && OidIsValid(where.tablespace) &&
+		!space_exists(where.tablespace) ?
 		where.tablespace : InvalidOid;
 }
 
@@ -310,7 +320,8 @@ kv_space_require_named(const KvStoreKey *key, const char *path, bool copied)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("value file \"%s\" is not in the base backup", path),
 				 errdetail("The backup does not have value file \"%s\". "
-						   "A backup needs the directory \"kvfdw\" and the tablespaces of one server, "
+						   "A backup needs the directory \"kvfdw\" and the tablespaces of one "
+						   "server, "
 						   "which it does not have if pgBackRest took it with \"backup-standby\".",
 						   path)));
 }
@@ -351,7 +362,8 @@ add_value_file_name(char *path, KvFileId file)
 }
 
 /*
- * The path of a value file that is not where value files are made, of a store whose value files have moved.
+ * The path of a value file that is not where value files are made, of a store whose value files
+ * have moved.
  * False: it is nowhere.  If it may be in a tablespace that is not mounted it is there, so that
  * it is missed, and not made elsewhere.
  */

@@ -33,9 +33,11 @@ kv_gate_wait(void)
 			ConditionVariableCancelSleep();
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					 errmsg("cannot write to kvfdw tables because background worker \"kvfdw checkpointer\" is not running"),
+					 errmsg("cannot write to kvfdw tables because background worker \"kvfdw "
+							"checkpointer\" is not running"),
 					 IsUnderPostmaster ?
-					 errhint("Check the server log for why it exited, or increase max_worker_processes and restart.") :
+					 errhint("Check the server log for why it exited, or increase "
+							 "max_worker_processes and restart.") :
 					 errhint("Start the server in multi-user mode.")));
 		}
 		ConditionVariableTimedSleep(&kv_gate->opened, 1000, KV_WAIT_CHECKPOINTER);

@@ -10,9 +10,9 @@
  *
  * Nodes compare by eight key bytes, and touch the item only to break a tie.  Where
  * the first eight do not tell all keys of a node apart, which is found out when it is
- * split, it has the beginning of its keys once and compares what comes behind.  Memory comes in chunks from the area whose size is
- * kvfdw.memtable_memory (I 12); an addition first makes sure of all it may need,
- * so it happens whole or not at all.
+ * split, it has the beginning of its keys once and compares what comes behind. Memory comes in
+ * chunks from the area whose size is kvfdw.memtable_memory (I 12); an addition first makes sure of
+ * all it may need, so it happens whole or not at all.
  */
 #include "postgres.h"
 
@@ -45,7 +45,8 @@ typedef struct KvNode
 	uint32		common;			/* bytes of beginning */
 	dsa_pointer next;			/* leaves only */
 	dsa_pointer prev;
-	uint8		beginning[KV_NODE_BEGINNING];	/* of the keys of all items; prefixes are behind it */
+	/* of the keys of all items; prefixes are behind it */
+	uint8		beginning[KV_NODE_BEGINNING];
 	uint64		prefix[KV_NODE_FANOUT];
 	dsa_pointer item[KV_NODE_FANOUT];
 	dsa_pointer child[FLEXIBLE_ARRAY_MEMBER];	/* inner nodes only */
@@ -87,7 +88,8 @@ node_prefix(const KvNode *node, const uint8 *key, int keylen)
 static int
 node_search(const KvNode *node, int from, const uint8 *key, int keylen)
 {
-	int			beside = node->common > 0 ? kv_key_beside(key, keylen, node->beginning, node->common) : 0;
+	int			beside = node->common > 0
+		? kv_key_beside(key, keylen, node->beginning, node->common) : 0;
 	uint64		low;
 	uint64		high;
 
@@ -215,7 +217,8 @@ kv_memtable_find_all(const KvMemtable *memtable, const KvKey *keys, int n, KvMem
 	{
 		if (items[i] == NULL)
 			continue;
-		if (items[i]->keylen == keys[i].len && memcmp(items[i]->key, keys[i].data, keys[i].len) == 0)
+		if (items[i]->keylen == keys[i].len &&
+			memcmp(items[i]->key, keys[i].data, keys[i].len) == 0)
 			__builtin_prefetch(kv_address(items[i]->newest));
 		else
 			items[i] = NULL;
@@ -357,7 +360,8 @@ reserve(KvMemtable *memtable, Size size)
 		if (chunk->size - chunk->used >= size)
 			return true;
 	}
-	want = memtable->bytes < KV_VALUE_FILE_MAX ? Max(KV_VALUE_FILE_MIN, memtable->bytes) : KV_VALUE_FILE_MAX;
+	want = memtable->bytes < KV_VALUE_FILE_MAX ? Max(KV_VALUE_FILE_MIN, memtable->bytes)
+		: KV_VALUE_FILE_MAX;
 	while (want < size + sizeof(KvValueFile))
 		want *= 2;
 	want = TYPEALIGN(KV_VALUE_FILE_MIN, want);
@@ -404,7 +408,8 @@ node_set_common(KvNode *node, int common)
 static void
 node_make_fit(KvNode *node, const KvMemtableItem *item)
 {
-	int			common = kv_key_common(node->beginning, node->common, item->key, item->keylen, node->common);
+	int			common = kv_key_common(node->beginning, node->common, item->key, item->keylen,
+									   node->common);
 
 	if (common < node->common)
 		node_set_common(node, common);
@@ -421,7 +426,8 @@ node_find_common(KvNode *node)
 	{
 		if (node->prefix[i] == node->prefix[i - 1])
 		{
-			int			common = kv_key_common(first->key, first->keylen, last->key, last->keylen, KV_NODE_BEGINNING);
+			int			common = kv_key_common(first->key, first->keylen, last->key, last->keylen,
+											   KV_NODE_BEGINNING);
 
 			if (common > node->common)
 				node_set_common(node, common);
@@ -528,7 +534,8 @@ insert_at_level(KvMemtable *memtable, dsa_pointer *path, int *slots, int level, 
 }
 
 void
-kv_memtable_locate(const KvMemtable *memtable, const uint8 *key, int keylen, KvMemtablePosition *place)
+kv_memtable_locate(const KvMemtable *memtable, const uint8 *key, int keylen,
+				   KvMemtablePosition *place)
 {
 	KvNode	   *leaf;
 

@@ -62,7 +62,8 @@ typedef struct KvMemtableMemory
 {
 	pg_atomic_uint64 bytes;		/* in use */
 	ConditionVariable freed;
-	pg_atomic_uint64 wanted;	/* somebody waits, and since then the maintainer has not come; 0: nobody does */
+	/* somebody waits, and since then the maintainer has not come; 0: nobody does */
+	pg_atomic_uint64 wanted;
 } KvMemtableMemory;
 
 extern KvMemtableMemory *kv_memtable_memory;
@@ -86,7 +87,8 @@ extern KvMemtableItem *kv_memtable_find(const KvMemtable *memtable, const uint8 
  * Likewise of several keys, up to KV_FOUND_TOGETHER, which takes less time for each: what the
  * search for one needs next is fetched while others are searched for.
  */
-extern void kv_memtable_find_all(const KvMemtable *memtable, const KvKey *keys, int n, KvMemtableItem **items);
+extern void kv_memtable_find_all(const KvMemtable *memtable, const KvKey *keys, int n,
+								 KvMemtableItem **items);
 
 /* A cursor, and the item that is returned, are good while the lock is held. */
 
@@ -94,14 +96,16 @@ extern void kv_memtable_find_all(const KvMemtable *memtable, const KvKey *keys, 
 extern KvMemtableItem *kv_memtable_seek(const KvMemtable *memtable, const uint8 *key, int keylen,
 										KvMemtableCursor *cursor);
 /* Last item before the key (NULL: the last), or NULL. */
-extern KvMemtableItem *kv_memtable_seek_before(const KvMemtable *memtable, const uint8 *key, int keylen,
+extern KvMemtableItem *kv_memtable_seek_before(const KvMemtable *memtable, const uint8 *key,
+											   int keylen,
 											   KvMemtableCursor *cursor);
 extern KvMemtableItem *kv_memtable_next(KvMemtableCursor *cursor); /* NULL: that was the last */
 extern KvMemtableItem *kv_memtable_prev(KvMemtableCursor *cursor); /* NULL: that was the first */
 /* About how many items come before the key (data NULL: all).  Touches a node per level. */
 extern double kv_memtable_rank(const KvMemtable *memtable, KvKey key);
 /* The item behind about this share, of 0 to 1, of all; NULL: there is none. */
-extern KvMemtableItem *kv_memtable_at_share(const KvMemtable *memtable, double share, KvMemtableCursor *cursor);
+extern KvMemtableItem *kv_memtable_at_share(const KvMemtable *memtable, double share,
+											KvMemtableCursor *cursor);
 
 /* Give all memory back.  No other process can reach this memtable any more; needs no lock. */
 extern void kv_memtable_free(KvMemtable *memtable);

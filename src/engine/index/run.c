@@ -94,7 +94,8 @@ struct KvRun
 
 static int	max_mapped_runs = 1024;
 
-#define LOOK_US				USECS_PER_SEC	/* so seldom is it looked for mapped files that have gone */
+/* so seldom is it looked for mapped files that have gone */
+#define LOOK_US				USECS_PER_SEC
 
 static MemoryContext run_context = NULL;
 static HTAB *mapped_runs = NULL;
@@ -511,7 +512,8 @@ equal_behind(const uint64 *prefixes, uint64 n, const uint8 *common, int common_l
 	int			beside = common_len > 0 ? kv_key_beside(key, keylen, common, common_len) : 0;
 
 	if (likely(beside == 0))
-		kv_prefixes_equal(prefixes, n, kv_key_prefix(key + common_len, keylen - common_len), low, high);
+		kv_prefixes_equal(prefixes, n, kv_key_prefix(key + common_len, keylen - common_len), low,
+						  high);
 	else
 		*low = *high = beside < 0 ? 0 : n;
 }
@@ -539,7 +541,10 @@ is_near(KvRun *run, const uint8 *key, int keylen)
 	return true;
 }
 
-/* The number of pages whose first entry comes before the key; the last of them begins to be fetched. */
+/*
+ * The number of pages whose first entry comes before the key; the last of them begins to be
+ * fetched.
+ */
 static uint64
 pages_before(KvRun *run, const uint8 *key, int keylen)
 {
@@ -548,7 +553,8 @@ pages_before(KvRun *run, const uint8 *key, int keylen)
 
 	if (is_near(run, key, keylen))
 		return run->near;
-	equal_behind(run->fence, run->header.npages, run->common, run->header.common, key, keylen, &low, &high);
+	equal_behind(run->fence, run->header.npages, run->common, run->header.common, key, keylen, &low,
+				 &high);
 	while (low < high)
 	{
 		uint64		middle = low + (high - low) / 2;
@@ -582,7 +588,8 @@ seek_behind(KvRun *run, uint64 before, const uint8 *key, int keylen, KvRunCursor
 		uint64		high;
 
 		equal_behind(page_prefixes(page), page_entries(page),
-					 common > 0 ? page_key(page, 0, &first_len) : NULL, common, key, keylen, &low, &high);
+					 common > 0 ? page_key(page, 0, &first_len) : NULL, common, key, keylen, &low,
+					 &high);
 		while (low < high)
 		{
 			uint64		middle = (low + high) / 2;

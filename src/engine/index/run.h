@@ -92,7 +92,7 @@ extern void kv_run_unpin(KvRun *run);	/* never raises; the mapping stays, for th
 
 /*
  * A mapping keeps its file's space.  So who has removed files of runs, or a store, says so, and
- * processes look from time to time: have files gone since the last look, a second ago or more?  Then
+ * processes look from time to time: have files gone since the last look, a second ago or more? Then
  * kv_run_let_go unmaps what is not pinned and has no file any more.  None of these raises.
  */
 extern void kv_run_say_gone(void);
@@ -133,7 +133,10 @@ typedef struct KvRunCursor
  * 0, not valid.
  */
 extern void kv_run_seek(KvRun *run, const uint8 *key, int keylen, KvRunCursor *cursor);
-/* Likewise for several keys at once, up to KV_FOUND_TOGETHER (base/key.h), which takes less time for each. */
+/*
+ * Likewise for several keys at once, up to KV_FOUND_TOGETHER (base/key.h), which takes less time
+ * for each.
+ */
 extern void kv_run_seek_all(KvRun *run, const KvKey *keys, int n, KvRunCursor *cursors);
 /* Is the cursor at an entry of this key? */
 extern bool kv_run_is_at(const KvRunCursor *cursor, const uint8 *key, int keylen);

@@ -166,7 +166,8 @@ check_page(RunCheck *check, const char *page, uint64 pageno, const uint64 *fence
 			memcpy(first, key, common);
 			check_first(check, pageno, fence, key, keylen);
 		}
-		if (prefixes[i] != kv_key_prefix_behind(key, keylen, common) || memcmp(first, key, common) != 0)
+		if (prefixes[i] != kv_key_prefix_behind(key, keylen, common) ||
+			memcmp(first, key, common) != 0)
 			check->report(check->arg, check->path, offset, "key prefix does not match its key");
 		if (check->last_len >= 0)
 		{

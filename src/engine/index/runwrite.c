@@ -24,7 +24,9 @@
 
 /* Output is written in steps of this size. */
 #define WRITE_STEP			(128 * 1024)
-/* … and on their way to the device in steps of this, so that little is left to wait for at the end. */
+/*
+ * … and on their way to the device in steps of this, so that little is left to wait for at the end.
+ */
 #define START_STEP			(1024 * 1024)
 
 struct KvRunWriter
@@ -203,7 +205,8 @@ fence_prefix(KvRunWriter *writer)
 		memcpy(writer->first_key, key, keylen);
 		writer->first_len = writer->header.common = keylen;
 	}
-	common = kv_key_common(writer->first_key, writer->first_len, key, keylen, writer->header.common);
+	common = kv_key_common(writer->first_key, writer->first_len, key, keylen,
+						   writer->header.common);
 	if (common < writer->header.common)
 		shorten_common(writer, common);
 	return kv_key_prefix_behind(key, keylen, common);

@@ -8,15 +8,16 @@
  * changed in it.
  *
  * kvfdw.stop_points = 'name=action[,…]': a process that reaches the named point
- * kills itself (kill), raises ERROR (error), or creates $PGDATA/kvfdw/waiting.name, and waiting.name.pid,
- * and waits until $PGDATA/kvfdw/continue.name exists, or step.name, which lets one
- * wait end and is taken away by that (wait).
+ * kills itself (kill), raises ERROR (error), or creates $PGDATA/kvfdw/waiting.name, and
+ * waiting.name.pid, and waits until $PGDATA/kvfdw/continue.name exists, or step.name, which lets
+ * one wait end and is taken away by that (wait).
  *
  * kvfdw.skip = 'name' leaves out the named step, for tests that must see what it
- * is good for; 'direct_io': value files that are opened have none.  kvfdw.boot_id stands for the running kernel's, and
+ * is good for; 'direct_io': value files that are opened have none. kvfdw.boot_id stands for the
+ * running kernel's, and
  * kvfdw.server_version for the running server's number.  kvfdw.test_value_file_kb makes value
- * files small, so that little data has many, and kvfdw.test_space_kb stands for what a file system has
- * to spare.
+ * files small, so that little data has many, and kvfdw.test_space_kb stands for what a file system
+ * has to spare.
  *
  * Faults and stop points are parsed into fixed static arrays, so that a check costs no
  * allocation and may be made anywhere, critical sections included.
@@ -73,11 +74,13 @@ typedef struct StopPoint
 } StopPoint;
 
 static const char *const fault_action_names[] = {
-	"short", "delay", "kill", "rot", "EIO", "ENOSPC", "EDQUOT", "EFBIG", "ENOMEM", "EMFILE", "ENFILE",
+	"short", "delay", "kill", "rot", "EIO", "ENOSPC", "EDQUOT", "EFBIG", "ENOMEM", "EMFILE",
+		"ENFILE",
 	"EACCES", "EROFS", "ENOENT", "EINTR", "EAGAIN", "EINVAL"
 };
 static const int fault_actions[] = {
-	ACTION_SHORT, ACTION_DELAY, ACTION_KILL, ACTION_ROT, EIO, ENOSPC, EDQUOT, EFBIG, ENOMEM, EMFILE, ENFILE,
+	ACTION_SHORT, ACTION_DELAY, ACTION_KILL, ACTION_ROT, EIO, ENOSPC, EDQUOT, EFBIG, ENOMEM, EMFILE,
+		ENFILE,
 	EACCES, EROFS, ENOENT, EINTR, EAGAIN, EINVAL
 };
 
@@ -390,7 +393,8 @@ kv_fault_gucs(void)
 {
 	DefineCustomStringVariable("kvfdw.fault",
 							   "Makes chosen file system calls of this process fail.",
-							   "A list of kind:N:action; the action is an errno name, short, delay or kill.",
+							   "A list of kind:N:action; the action is an errno name, short, delay "
+							   "or kill.",
 							   &fault_setting, "", PGC_SUSET, 0,
 							   check_fault, assign_fault, NULL);
 	DefineCustomStringVariable("kvfdw.stop_points",
@@ -407,7 +411,8 @@ kv_fault_gucs(void)
 							   NULL, &boot_id_setting, "", PGC_POSTMASTER, 0,
 							   NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.buffer_units",
-							"Number of units of the buffer file, whatever kvfdw.write_buffers says.",
+							"Number of units of the buffer file, whatever kvfdw.write_buffers "
+							"says.",
 							NULL, &write_buffer_units, 0, 0, INT_MAX, PGC_POSTMASTER, 0,
 							NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.server_version",
@@ -415,7 +420,8 @@ kv_fault_gucs(void)
 							NULL, &server_version_setting, 0, 0, INT_MAX, PGC_SUSET, 0,
 							NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.test_value_file_kb",
-							"Size of the smallest value files, a power of two; 0: as in other builds.",
+							"Size of the smallest value files, a power of two; 0: as in other "
+							"builds.",
 							"Stores made with another size cannot be read.",
 							&kv_test_value_file_kb, 0, 0, 4096, PGC_POSTMASTER, GUC_UNIT_KB,
 							check_value_file, NULL, NULL);

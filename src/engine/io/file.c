@@ -387,8 +387,8 @@ kv_io_write(File file, const void *buf, Size len, uint64 offset, KvIoKind kind)
 }
 
 /*
- * That a file is read in random order is told once in so many reads: not each time, for it is a system
- * call, and not once for all, for fd.c may have opened the file anew since.
+ * That a file is read in random order is told once in so many reads: not each time, for it is a
+ * system call, and not once for all, for fd.c may have opened the file anew since.
  */
 #define ADVISED_FILES	64
 #define ADVISED_READS	64

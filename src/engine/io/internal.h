@@ -36,18 +36,22 @@ extern void kv_io_wait_end(void);
 extern int	kv_io_pread(File file, void *buf, Size len, uint64 offset, Size first);
 extern int	kv_io_pwrite(File file, const void *buf, Size len, uint64 offset, Size first);
 
-/* Have these pages of an open file written, and do not wait; len 0: up to its end.  0 or an errno. */
+/*
+ * Have these pages of an open file written, and do not wait; len 0: up to its end. 0 or an errno.
+ */
 extern int	kv_io_start_pages(int fd, uint64 offset, uint64 len);
 
 /*
- * Of a file that is not direct: wait until what was just written to it is on the device, as a direct write does, by the
+ * Of a file that is not direct: wait until what was just written to it is on the device, as a
+ * direct write does, by the
  * descriptor that has written it.  0 or an errno, also of a failure before.
  */
 extern int	kv_io_wait_written(File file, uint64 offset, uint64 len);
 
 /*
- * What the kernel is to know of a read through the page cache that is about to begin: that it reads no
- * more ahead than the request says.  Before every such read, for fd.c may have opened the file anew.
+ * What the kernel is to know of a read through the page cache that is about to begin: that it reads
+ * no
+ * more ahead than the request says. Before every such read, for fd.c may have opened the file anew.
  */
 extern void kv_io_advise(int fd, const KvIoRequest *request);
 

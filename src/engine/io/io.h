@@ -116,9 +116,14 @@ extern void kv_io_unlock(int lock);
 extern int	kv_io_try_sync(File file);
 /* Does the postmaster stop?  It tells others in its file. */
 extern bool kv_io_server_stops(void);
-/* Is an open file gone?  fd.c closes files to stay within its limit, and opens them again by name. */
+/*
+ * Is an open file gone? fd.c closes files to stay within its limit, and opens them again by name.
+ */
 extern bool kv_io_is_gone(File file);
-/* Of one that is open now: does its name still lead to it?  True if that cannot be told.  Never raises. */
+/*
+ * Of one that is open now: does its name still lead to it? True if that cannot be told. Never
+ * raises.
+ */
 extern bool kv_io_has_name(File file);
 /* Whole request or ERROR; short at end of file only for read (returns bytes). */
 extern int	kv_io_read(File file, void *buf, Size len, uint64 offset, KvIoKind kind);
@@ -129,7 +134,8 @@ extern int	kv_io_try_write(File file, const void *buf, Size len, uint64 offset, 
 /* Allocate [0, size), ahead of writes; on failure cuts back to old_size and returns errno. */
 extern int	kv_io_try_extend(File file, uint64 old_size, uint64 size);
 extern uint64 kv_io_size(File file);
-extern uint64 kv_io_data_end(File file, uint64 from);	/* end of the last byte written; from at least */
+/* end of the last byte written; from at least */
+extern uint64 kv_io_data_end(File file, uint64 from);
 /*
  * Wait until no direct write of a process that is gone is under way on the
  * file, by an operation before which the file system waits for them.
@@ -146,17 +152,22 @@ typedef struct KvIoNew
 } KvIoNew;
 
 /*
- * Make small files, anew if they exist, with durable content; their names are so with their directory's.  Those of a call are
+ * Make small files, anew if they exist, with durable content; their names are so with their
+ * directory's. Those of a call are
  * written together.  ERROR, or PANIC as data_sync_retry says, of a sync.
  */
 extern void kv_io_create_durable(const KvIoNew *files, int n);
-/* Replace a small file atomically (temporary + rename); sync: also durable.  ERROR, of a sync as well. */
+/*
+ * Replace a small file atomically (temporary + rename); sync: also durable. ERROR, of a sync as
+ * well.
+ */
 extern void kv_io_replace(const char *path, const void *data, Size len, bool sync);
 /* Make a small file, whole or not at all; one that exists is left alone. */
 extern void kv_io_create_new(const char *path, const void *data, Size len, KvIoKind kind);
 /*
- * Make a file's content durable; ERROR, or PANIC as data_sync_retry says.  Tells of what could not be written back before
- * only while the kernel has not forgotten it: for files whose pages were waited for, or written by nobody here.
+ * Make a file's content durable; ERROR, or PANIC as data_sync_retry says. Tells of what could not
+ * be written back before only while the kernel has not forgotten it: for files whose pages were
+ * waited for, or written by nobody here.
  */
 extern void kv_io_sync_file(const char *path);
 extern void kv_io_sync_open(File file); /* likewise, of an open file */
@@ -179,7 +190,8 @@ extern int	kv_io_rename(const char *from, const char *to);
 extern bool kv_io_gone(const char *path);
 
 extern void kv_io_sync_directory(const char *path);	/* makes names in it durable */
-extern void kv_io_sync_directory_if_there(const char *path);	/* likewise; no ERROR if it is missing */
+/* likewise; no ERROR if it is missing */
+extern void kv_io_sync_directory_if_there(const char *path);
 extern void kv_io_mkdir(const char *path);	/* with parents, durable; EEXIST is fine */
 extern void kv_io_rmtree(const char *path);	/* trouble: WARNING, and on */
 /*
@@ -210,21 +222,26 @@ extern void kv_io_sync_failed(void);
 
 /* ---- pages that are written later (writeback.c) ---- */
 /*
- * Have a file's content written, or these bytes of an open one, and do not wait: who syncs it, or waits for its pages, is
- * told of failures.  Of one that is met at once: ERROR, or PANIC as data_sync_retry says; or 0 or an errno.
+ * Have a file's content written, or these bytes of an open one, and do not wait: who syncs it, or
+ * waits for its pages, is
+ * told of failures. Of one that is met at once: ERROR, or PANIC as data_sync_retry says; or 0 or an
+ * errno.
  */
 extern void kv_io_start_write_back(const char *path);
 extern int	kv_io_start_write_back_file(File file, uint64 offset, uint64 len);
 /*
- * Have all pages written, and wait: of an open file; of the files below a path, as far as can be, if it is
- * there, with a LOG of each failure; of the whole file system that a directory is in.  0 or an errno, also of a failure before
+ * Have all pages written, and wait: of an open file; of the files below a path, as far as can be,
+ * if it is
+ * there, with a LOG of each failure; of the whole file system that a directory is in. 0 or an
+ * errno, also of a failure before
  * that nobody has been told.  Nothing is as durable as after a sync.
  */
 extern int	kv_io_try_write_back_file(File file);
 extern int	kv_io_try_write_back(const char *path);
 extern int	kv_io_try_write_back_all(const char *directory);
 /*
- * If the kernel has failed to write pages of a file, and nobody has been told: ERROR, or PANIC as data_sync_retry
+ * If the kernel has failed to write pages of a file, and nobody has been told: ERROR, or PANIC as
+ * data_sync_retry
  * says.  Has nothing written, but waits for what is being written.
  */
 extern void kv_io_require_write_back(const char *path);
@@ -289,9 +306,11 @@ typedef struct KvIoRequest
 	int			result;			/* bytes, or -errno; set when the call returns */
 	void	   *tag;			/* the caller's */
 	bool		cached;			/* the file is not direct */
-	uint32		around;			/* such a one's blocks of this size, a multiple of KV_BLOCK, of which it
-								 * reads a part are read into the page cache as a whole; 0: no more than
-								 * it asks for */
+	/*
+	 * such a one's blocks of this size, a multiple of KV_BLOCK, of which it reads a part are read
+	 * into the page cache as a whole; 0: no more than it asks for
+	 */
+	uint32		around;
 } KvIoRequest;
 
 /* What to do with a read that has its result; others are under way, so it must not raise. */

@@ -131,7 +131,8 @@ least(const char *groups_path, const char *root, bool left, uint64 most)
 uint64
 kv_machine_memory(const char *groups_path, const char *root)
 {
-	return least(groups_path, root, false, (uint64) sysconf(_SC_PHYS_PAGES) * (uint64) sysconf(_SC_PAGESIZE));
+	return least(groups_path, root, false,
+				 (uint64) sysconf(_SC_PHYS_PAGES) * (uint64) sysconf(_SC_PAGESIZE));
 }
 
 uint64

@@ -1,6 +1,7 @@
 /*
  * machine.h
- *		How much memory the server may use, and how much of it lies idle.  Takes no lock, raises nothing.
+ *		How much memory the server may use, and how much of it lies idle. Takes no lock, raises
+ *		nothing.
  */
 #ifndef KV_MACHINE_H
 #define KV_MACHINE_H

@@ -164,7 +164,8 @@ refusal_detail(void)
 	if (refused_errno != ENOMEM || getrlimit(RLIMIT_MEMLOCK, &limit) != 0 ||
 		limit.rlim_cur == RLIM_INFINITY)
 		return 0;
-	return errdetail("The kernel may charge rings to the limit of locked memory, which is %llu kB for all processes of the server's user.",
+	return errdetail("The kernel may charge rings to the limit of locked memory, which is %llu kB "
+					 "for all processes of the server's user.",
 					 (unsigned long long) limit.rlim_cur / 1024);
 }
 
@@ -175,8 +176,10 @@ refusal_hint(bool is_error)
 	if (refused_errno != ENOMEM)
 		return is_error ? errhint("Set \"kvfdw.io_method\" to \"auto\" or \"sync\".") : 0;
 	return is_error ?
-		errhint("Raise the limit of locked memory (\"ulimit -l\", or \"LimitMEMLOCK=\" of a systemd service), or set \"kvfdw.io_method\" to \"auto\" or \"sync\".") :
-		errhint("Raise the limit of locked memory: \"ulimit -l\", or \"LimitMEMLOCK=\" of a systemd service.");
+		errhint("Raise the limit of locked memory (\"ulimit -l\", or \"LimitMEMLOCK=\" of a "
+				"systemd service), or set \"kvfdw.io_method\" to \"auto\" or \"sync\".") :
+		errhint("Raise the limit of locked memory: \"ulimit -l\", or \"LimitMEMLOCK=\" of a "
+				"systemd service.");
 }
 
 /*
@@ -431,7 +434,9 @@ kv_io_read_batch(KvIoRequest *requests, int n, KvIoKind kind, KvIoDone done, voi
 
 	if (ring && n > 1)
 	{
-		/* fd.c may have something to log when it opens a file, and a log message serves interrupts */
+		/*
+		 * fd.c may have something to log when it opens a file, and a log message serves interrupts
+		 */
 		HOLD_INTERRUPTS();
 		pgstat_report_wait_start(kv_io_wait_event());
 		read_with_ring(&batch, requests, n);
@@ -548,7 +553,8 @@ kv_io_submit_write(KvIoRequest *request, KvIoKind kind)
 	err = kv_fault(kind, &first);
 	if (use_ring && write_ring.in_flight >= write_ring.depth)
 		collect_writes(1);
-	if (use_ring && err == 0 && first == request->len && (FileGetRawFlags(request->file) & PG_O_DIRECT))
+	if (use_ring && err == 0 && first == request->len &&
+		(FileGetRawFlags(request->file) & PG_O_DIRECT))
 	{
 		fd = ring_desc(&write_ring, request->file, &last, &fd);
 		if (fd < 0)

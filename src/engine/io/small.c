@@ -47,9 +47,9 @@ write_all(int fd, const char *data, Size len)
 }
 
 /*
- * Create path anew with this content, or with len zeros if data is NULL.  Returns its descriptor, which
- * who makes the file durable keeps until it has synced it: of what could not be written back before, only such a
- * one is sure to be told.
+ * Create path anew with this content, or with len zeros if data is NULL. Returns its descriptor,
+ * which who makes the file durable keeps until it has synced it: of what could not be written back
+ * before, only such a one is sure to be told.
  */
 static int
 write_new(const char *path, const char *data, Size len, KvIoKind kind)
@@ -353,7 +353,10 @@ sync_path(const char *path, bool directory, bool *opened)
 	return err;
 }
 
-/* Write files, and sync them behind all writes, which are under way together then.  fds: room for their descriptors. */
+/*
+ * Write files, and sync them behind all writes, which are under way together then. fds: room for
+ * their descriptors.
+ */
 static void
 create_durable(const KvIoNew *files, int n, int *fds)
 {

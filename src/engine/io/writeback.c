@@ -4,12 +4,13 @@
  *
  * When it fails to, it counts the pages as written, and may drop them; what is read then is
  * what the device has.  It tells of that once: the next who syncs the file, or waits for its
- * pages as is done here, through a descriptor from before, or through the first one since.  If nobody
- * has the file open or mapped it may forget the file, and the failure with it.  The file system's own note, which
- * syncfs() asks for, outlives that (Linux 5.8), until somebody has asked for it.
+ * pages as is done here, through a descriptor from before, or through the first one since. If
+ * nobody
+ * has the file open or mapped it may forget the file, and the failure with it. The file system's
+ * own note, which syncfs() asks for, outlives that (Linux 5.8), until somebody has asked for it.
  *
- * To wait for pages costs less than fsync(), which has the device flush its cache for each file: who does so
- * wants to know of failures, and is as safe from a loss of power as before.
+ * To wait for pages costs less than fsync(), which has the device flush its cache for each file:
+ * who does so wants to know of failures, and is as safe from a loss of power as before.
  */
 #include "postgres.h"
 
@@ -24,18 +25,20 @@
 #include "engine/io/fault.h"
 #include "engine/io/io.h"
 
-#define WRITE_AND_WAIT	(SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER)
+#define WRITE_AND_WAIT	(SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | \
+						 SYNC_FILE_RANGE_WAIT_AFTER)
 
 /*
- * Has pages written; 0 or an errno.  Of pages that cannot even be given to the device, for they have no place there,
- * the file system may tell nobody later.
+ * Has pages written; 0 or an errno. Of pages that cannot even be given to the device, for they have
+ * no place there, the file system may tell nobody later.
  */
 int
 kv_io_start_pages(int fd, uint64 offset, uint64 len)
 {
 	int			err;
 
-	if (!enableFsync || sync_file_range(fd, offset, len, SYNC_FILE_RANGE_WRITE) == 0 || errno == ENOSYS)
+	if (!enableFsync || sync_file_range(fd, offset, len, SYNC_FILE_RANGE_WRITE) == 0 ||
+		errno == ENOSYS)
 		return 0;
 	err = errno;
 	kv_io_sync_failed();
@@ -57,14 +60,18 @@ kv_io_start_write_back(const char *path)
 		kv_io_error(data_sync_elevel(ERROR), err, path, "write back");
 }
 
-/* 0 or an errno.  After a failure its pages are dropped, so that who reads the file finds what the device has. */
+/*
+ * 0 or an errno. After a failure its pages are dropped, so that who reads the file finds what the
+ * device has.
+ */
 static int
 wait_for_pages(int fd, unsigned int how)
 {
 	int			err = kv_fault(KV_IO_SYNC, NULL);
 
 	kv_io_wait_start();
-	if (err == 0 && sync_file_range(fd, 0, 0, how) != 0 && (errno != ENOSYS || pg_fdatasync(fd) != 0))
+	if (err == 0 && sync_file_range(fd, 0, 0, how) != 0 &&
+		(errno != ENOSYS || pg_fdatasync(fd) != 0))
 		err = errno;
 	kv_io_wait_end();
 	kv_io_stat_add(KV_IO_SYNC, 0, err);
@@ -85,8 +92,9 @@ kv_io_start_write_back_file(File file, uint64 offset, uint64 len)
 }
 
 /*
- * After a failure pages are dropped: ext4 (seen with Linux 6.18) takes blocks of a page that stays for written ones, and when it
- * is written again, says that it is, and has zeros there when it is read from the device.
+ * After a failure pages are dropped: ext4 (seen with Linux 6.18) takes blocks of a page that stays
+ * for written ones, and when it is written again, says that it is, and has zeros there when it is
+ * read from the device.
  */
 int
 kv_io_wait_written(File file, uint64 offset, uint64 len)
@@ -99,11 +107,15 @@ kv_io_wait_written(File file, uint64 offset, uint64 len)
 	if (!kv_io_raw_desc(file, &fd))
 		return errno;
 	kv_io_wait_start();
-	if (sync_file_range(fd, offset, len, WRITE_AND_WAIT) != 0 && (errno != ENOSYS || pg_fdatasync(fd) != 0))
+	if (sync_file_range(fd, offset, len, WRITE_AND_WAIT) != 0 &&
+		(errno != ENOSYS || pg_fdatasync(fd) != 0))
 		err = errno;
 	if (err != 0)
 	{
-		/* a failure of before comes first, and nothing is written then: what is dirty would not be dropped */
+		/*
+		 * a failure of before comes first, and nothing is written then: what is dirty would not be
+		 * dropped
+		 */
 		(void) !sync_file_range(fd, 0, 0, WRITE_AND_WAIT);
 		(void) posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
 	}

@@ -38,6 +38,7 @@
 #include "engine/io/io.h"
 #include "engine/lifecycle/lifecycle.h"
 #include "engine/shard/dead.h"
+#include "engine/shard/retired.h"
 #include "engine/shard/shard.h"
 #include "engine/buffer/buffer.h"
 #include "engine/value/value.h"
@@ -163,7 +164,10 @@ collect_stores(void)
 			pg_atomic_read_u32(&store->helpers) > 0)
 			continue;
 
-		/* nobody pins a dropped store but for one of its write buffers, under KvBufferPool.lock, under which these go */
+		/*
+		 * nobody pins a dropped store but for one of its write buffers, under KvBufferPool.lock,
+		 * under which these go
+		 */
 		KV_STOP_POINT("drop_before_discard");
 		if (!kv_buffers_discard(&store->key, store))
 			continue;
@@ -342,7 +346,9 @@ collect_space(Oid tablespace, const char *space)
 		snprintf(target, sizeof(target), "%s/kvfdw.dropped.%u.%u", space, kv_incarnations->current,
 				 pg_atomic_fetch_add_u32(&kv_registry->drop_counter, 1));
 
-		/* where a store is gone its value files go first, by the names under which they are counted */
+		/*
+		 * where a store is gone its value files go first, by the names under which they are counted
+		 */
 		if (free_named(path, "dropped."))
 			continue;
 		if (!store_is_gone(&key, id))
@@ -384,10 +390,14 @@ is_made_there(const KvStoreKey *key, uint64 id, Oid tablespace)
 {
 	KvWhere		where;
 
-	return kv_table_file_peek(key, &where) && where.id == id && where.tablespace == tablespace && !where.moved;
+	return kv_table_file_peek(key, &where) && where.id == id && where.tablespace == tablespace &&
+		!where.moved;
 }
 
-/* A store with a directory in the tablespace; files: with files in it; else: which makes its value files there since it was made. */
+/*
+ * A store with a directory in the tablespace; files: with files in it; else: which makes its value
+ * files there since it was made.
+ */
 static bool
 find_user(Oid tablespace, bool files, Oid *dboid, Oid *relid)
 {

@@ -9,9 +9,11 @@
  * the device is left alone for eight times as long as the step took: whoever else
  * uses it keeps most of it, and a gigabyte still goes in well under a minute.
  *
- * The more bytes of value files wait to be freed, the larger the steps are and the shorter the rests, down
- * to as long as the step: a maintainer that is woken all the time does but one step each time, and
- * what compactions empty must not pile up, for writers wait when it has come to the bound.  Where some do, a
+ * The more bytes of value files wait to be freed, the larger the steps are and the shorter the
+ * rests, down to as long as the step: a maintainer that is woken all the time does but one step
+ * each time, and
+ * what compactions empty must not pile up, for writers wait when it has come to the bound. Where
+ * some do, a
  * rest is no longer than its step.  Value files come before directories.
  *
  * If space is short, which somebody probably waits for, it goes without rests and
@@ -20,8 +22,8 @@
  *
  * Only the maintainer does this, between its other work: a step is due when its
  * time has come, between two shards too, of which there may be many; the rest is part of the
- * maintainer's nap, and whatever wakes it comes first.  Told to go, it leaves after the step at hand.  What remains keeps
- * its directory's name, and is found by the next maintainer.
+ * maintainer's nap, and whatever wakes it comes first. Told to go, it leaves after the step at
+ * hand. What remains keeps its directory's name, and is found by the next maintainer.
  *
  * Value files and key logs are cut at their end.  Runs may be mapped still by a
  * process that has no use for them, so nothing is cut off them (I 5), but holes are
@@ -47,6 +49,7 @@
 #include "clock.h"
 #include "engine/io/io.h"
 #include "engine/lifecycle/lifecycle.h"
+#include "engine/shard/retired.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"
 
@@ -54,7 +57,8 @@
 #define KV_FREE_STEP_MOST	(64 * 1024 * 1024)
 #define KV_FREE_FILES		64
 #define KV_FREE_REST		8	/* times the step's duration, … */
-#define KV_FREE_MUCH		((uint64) 16 * 1024 * 1024)	/* … half of it from as many bytes of value files on, and twice the step … */
+/* … half of it from as many bytes of value files on, and twice the step … */
+#define KV_FREE_MUCH		((uint64) 16 * 1024 * 1024)
 #define KV_FREE_LARGER		4	/* … from so many times as many */
 #define KV_FREE_LONGEST_MS	1000
 #define KV_FREE_PATH		192	/* of what was renamed out of sight; longer ones are left */
@@ -235,7 +239,10 @@ free_part(KvFreeDirectory *directory, KvFreeStep *step)
 		rest = free_files(path, 2, step);
 	if (rest || step->failed)
 	{
-		/* what is left, or could not be freed step by step, goes at once, and counts as a file if nothing did */
+		/*
+		 * what is left, or could not be freed step by step, goes at once, and counts as a file if
+		 * nothing did
+		 */
 		step->files = Max(step->files, files + 1);
 		kv_io_rmtree(path);
 		if (access(path, F_OK) != 0)
@@ -258,8 +265,10 @@ free_step(void)
 		return false;
 	step.in_recovery = RecoveryInProgress();
 	step.hurry = kv_io_space_is_short(directory->path);
-	step.most = step.hurry ? KV_FREE_STEP_MOST : Min(crowd(KV_FREE_LARGER * KV_FREE_MUCH) * KV_FREE_STEP, KV_FREE_STEP_MOST);
-	while (directory != NULL && !step.failed && step.bytes < step.most && step.files < KV_FREE_FILES)
+	step.most = step.hurry ? KV_FREE_STEP_MOST
+		: Min(crowd(KV_FREE_LARGER * KV_FREE_MUCH) * KV_FREE_STEP, KV_FREE_STEP_MOST);
+	while (directory != NULL && !step.failed && step.bytes < step.most &&
+		   step.files < KV_FREE_FILES)
 	{
 		free_part(directory, &step);
 		directory = next_directory();

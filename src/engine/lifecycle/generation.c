@@ -122,7 +122,8 @@ creator_status(const KvTableEntry *entry, const KvStore *store)
 
 		older = other != NULL && pg_atomic_read_u32(&other->state) != KV_STORE_DROPPED;
 	}
-	return older ? kv_xid_status(store->shape.creator, store->shape.creator_incarnation) : KV_XID_COMMITTED;
+	return older ? kv_xid_status(store->shape.creator, store->shape.creator_incarnation)
+		: KV_XID_COMMITTED;
 }
 
 /* The generation that counts for this transaction, or NULL.  registry locked. */

@@ -48,7 +48,10 @@ extern void kv_generation_remove(const KvStoreKey *key, uint64 id);
  * forget it.
  */
 extern void kv_store_resolve_creator(KvStore *store);
-/* At redo: it was created in the WAL that is replayed, so clog alone says what became of its creator, from now on. */
+/*
+ * At redo: it was created in the WAL that is replayed, so clog alone says what became of its
+ * creator, from now on.
+ */
 extern void kv_store_trust_creator(KvStore *store);
 
 /* ---- open.c ---- */
@@ -107,8 +110,8 @@ extern void kv_pending_add(KvPendingKind kind, Oid dboid, Oid relid, uint32 gene
 
 /* ---- drop.c ---- */
 /*
- * Frees write buffers that an earlier incarnation left of stores that are gone: those that redo has dropped.  In the
- * maintainer, when every table has been loaded, with the registry's lock.
+ * Frees write buffers that an earlier incarnation left of stores that are gone: those that redo has
+ * dropped. In the maintainer, when every table has been loaded, with the registry's lock.
  */
 extern void kv_buffers_discard_unknown(void);
 /*

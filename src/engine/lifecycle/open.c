@@ -121,15 +121,18 @@ raise_not_logged(const KvStore *store, const char *label, const char *name)
 				 errmsg("cannot access %s on a standby server", label),
 				 errdetail("The table has the %s, so its rows are not replicated.", what),
 				 name != NULL ?
-				 errhint("Query the primary server. To replicate the table, run there: ALTER FOREIGN TABLE %s OPTIONS (%s wal 'full').",
+				 errhint("Query the primary server. To replicate the table, run there: ALTER "
+						 "FOREIGN TABLE %s OPTIONS (%s wal 'full').",
 						 name, given ? "SET" : "ADD") :
 				 errhint("Query the primary server.")));
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("rows of %s are not on this server", label),
-			 errdetail("The table has the %s; this server was promoted from a standby, or started from a backup.",
+			 errdetail("The table has the %s; this server was promoted from a standby, or started "
+					   "from a backup.",
 					   what),
-			 errhint("If another server still has the rows, copy them from there. TRUNCATE makes the table usable here, and empty.")));
+			 errhint("If another server still has the rows, copy them from there. TRUNCATE makes "
+					 "the table usable here, and empty.")));
 }
 
 KV_NORETURN static void
@@ -151,8 +154,10 @@ raise_unusable(const KvStore *store)
 			 why[0] != '\0' && why[strlen(why) - 1] == '.' ? errdetail_internal("%s", why) :
 			 errdetail("Recovery failed for it: %s.", why),
 			 RecoveryInProgress() ?
-			 errhint("If the primary server can read the table, re-create this standby server from a new base backup.") :
-			 errhint("Restore this server from a base backup, or copy the rows from another server. TRUNCATE the table only if its rows are stored elsewhere.")));
+			 errhint("If the primary server can read the table, re-create this standby server from "
+					 "a new base backup.") :
+			 errhint("Restore this server from a base backup, or copy the rows from another "
+					 "server. TRUNCATE the table only if its rows are stored elsewhere.")));
 }
 
 void

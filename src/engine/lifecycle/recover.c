@@ -6,7 +6,8 @@
  * work.  At wal levels 'full' and 'keys' the shard is set back to its image
  * (durable/imageback.c), and its logs are read; redo, which may be what opens the store, puts
  * what the WAL has on top.  At level 'none': read the manifest; replay sealed merge
- * write buffers; read the key logs that the runs do not cover; replay the write buffer that was open;
+ * write buffers; read the key logs that the runs do not cover; replay the write buffer that was
+ * open;
  * sweep files that the manifest does not name.  (A shard without a manifest has its
  * log number 1: if that is missing beside other logs or runs, so is the manifest.)  No
  * value is read, but in a salvage.  Every step is idempotent, so a recovery that was
@@ -43,6 +44,7 @@
 #include "engine/index/memtable.h"
 #include "engine/io/io.h"
 #include "engine/lifecycle/lifecycle.h"
+#include "engine/shard/retired.h"
 #include "engine/shard/shard.h"
 #include "engine/buffer/buffer.h"
 #include "engine/value/value.h"
@@ -219,7 +221,8 @@ find_beginning(const KvStore *store, uint32 shard_id, const KvFoundFile *files, 
 	{
 		/* numbers are never used twice, not even a swept run's */
 		if (files[i].kind == KV_FILE_RUN)
-			begin->manifest.files.next_run = Max(begin->manifest.files.next_run, files[i].number + 1);
+			begin->manifest.files.next_run = Max(begin->manifest.files.next_run,
+												 files[i].number + 1);
 	}
 	begin->last_log = Max(begin->last_log, begin->manifest.files.first_log);
 	if (!begin->used && has_index && access(kv_path_log(&store->key, shard_id, 1), F_OK) != 0)
@@ -496,10 +499,12 @@ raise_no_room(const KvMap *map)
 	ereport(ERROR,
 			(errcode(ERRCODE_OUT_OF_MEMORY),
 			 errmsg("kvfdw is out of shared memory for %u shards", map->nshards),
-			 errdetail("The shards of all tables in use need %zu MB; kvfdw.memtable_memory, which recent versions share, is %d MB.",
+			 errdetail("The shards of all tables in use need %zu MB; kvfdw.memtable_memory, which "
+					   "recent versions share, is %d MB.",
 					   bytes / megabyte + 1, kv_memtable_memory_mb),
 			 errhint("Set kvfdw.memtable_memory to %zu MB or more.",
-					 Max(bytes + bytes / 4, (Size) kv_memtable_memory_mb * megabyte) / megabyte + 16)));
+					 Max(bytes + bytes / 4, (Size) kv_memtable_memory_mb * megabyte) / megabyte +
+					 16)));
 }
 
 /*
@@ -579,12 +584,15 @@ report_losses(KvStore *store)
 				(errmsg("%s has lost %llu row versions and %llu bytes of key logs",
 						kv_table_label(store->key.dboid, store->key.relid),
 						(unsigned long long) entries, (unsigned long long) bytes),
-				 errdetail("Rows of tables with wal level \"none\" that were not synced before the crash are discarded.")));
+				 errdetail("Rows of tables with wal level \"none\" that were not synced before the "
+						   "crash are discarded.")));
 }
 
 /* ---- value files of all shards ---- */
 
-/* At level 'none' nothing but a key log may have named it, and no other file says if that is lost. */
+/*
+ * At level 'none' nothing but a key log may have named it, and no other file says if that is lost.
+ */
 static void
 tell_of_value_file(const KvStore *store, KvAddress address)
 {
@@ -700,12 +708,14 @@ kv_value_files_cut(KvStore *store)
 		{
 			const KvShardValueFile *value_file = &kv_value_files(shard)[c];
 			uint64		end = Max(value_file->value_file.used, value_file->trusted);
-			char       *path = pstrdup(kv_path_value(&store->key, (KvFileId) {value_file->value_file.address}));
+			char       *path =
+				pstrdup(kv_path_value(&store->key, (KvFileId) {value_file->value_file.address}));
 			struct stat info;
 			int			err;
 
 			/* what others list of one that is shared may be more */
-			if (!kv_value_file_is_open(shard, value_file) && !(value_file->value_file.flags & KV_VALUE_FILE_SHARED) &&
+			if (!kv_value_file_is_open(shard, value_file) &&
+				!(value_file->value_file.flags & KV_VALUE_FILE_SHARED) &&
 				stat(path, &info) == 0 &&
 				(uint64) info.st_size > end && size_of(store, value_file->value_file.address) > end)
 			{

@@ -118,7 +118,8 @@ kv_sweep_databases(void)
 		else if (!told)
 		{
 			told = true;
-			kv_worker_missed("kvfdw sweep", "Directories that no table names remain until the next start.");
+			kv_worker_missed("kvfdw sweep",
+							 "Directories that no table names remain until the next start.");
 		}
 	}
 }

@@ -61,7 +61,8 @@ resume(const KvControlFile *control, bool finished, uint64 next_xid)
 					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 					 errmsg("kvfdw has been restarted %d times without settling its tables",
 							KV_MAX_INCARNATIONS),
-					 errdetail("Some table could not be recovered at any of them; the server log tells which."),
+					 errdetail("Some table could not be recovered at any of them; the server log "
+							   "tells which."),
 					 errhint("Restore the data directory from a backup.")));
 		dead = &kv_incarnations->dead[kv_incarnations->ndead++];
 		dead->number = kv_incarnations->current++;
@@ -175,7 +176,8 @@ kv_incarnation_startup(void)
 		ereport(FATAL,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("file \"%s\" is missing", KV_CONTROL_PATH),
-				 errhint("Put the file back as it was when the server stopped, or restore the data directory from a backup.")));
+				 errhint("Put the file back as it was when the server stopped, or restore the data "
+						 "directory from a backup.")));
 	else if (state != DB_SHUTDOWNED && !kv_control->follows)
 		kv_take_over_guard_crash();
 	if (control == NULL && !pg_strong_random(&kv_base->directory_id, sizeof(kv_base->directory_id)))

@@ -430,7 +430,8 @@ apply(XLogReaderState *record)
 					resolve_replayed(((const KvWalDurable *) data)->horizon);
 				kv_checkpointer_replay(record->EndRecPtr,
 									   ((const KvWalDurable *) data)->redo,
-									   ((const KvWalDurable *) data)->closing, put_aside, mark_passed);
+									   ((const KvWalDurable *) data)->closing, put_aside,
+									   mark_passed);
 				kv_files_let_go();
 			}
 			break;
@@ -443,7 +444,8 @@ static volatile bool in_record = false;
 
 /*
  * A server that follows is stopped.  It may have made a restartpoint of a checkpoint
- * before which its primary has logged no DURABLE (checkpoint/checkpointer.c), and makes one more after
+ * before which its primary has logged no DURABLE (checkpoint/checkpointer.c), and makes one more
+ * after
  * this: so let the images have all that was replayed.  An ERROR in here merely ends the
  * process; then the images are those of the last DURABLE.
  */
@@ -537,7 +539,8 @@ require_space(const KvStoreKey *key, const void *arg)
 
 	/* what had not been committed goes, and its tablespace may have gone before */
 	if (store != NULL && (store->shape.creator == 0 ||
-						  kv_xid_status(store->shape.creator, store->shape.creator_incarnation) == KV_XID_COMMITTED))
+						  kv_xid_status(store->shape.creator, store->shape.creator_incarnation) ==
+						  KV_XID_COMMITTED))
 		kv_space_raise_forgotten(key, tablespace);
 }
 
@@ -556,8 +559,9 @@ redo_cleanup(void)
 	KV_STOP_POINT("redo_before_flush");
 
 	/*
-	 * After a crash redo has gone on where a tablespace was missing: the WAL might have dropped it.  As it has
-	 * not, its link was forgotten; so the server does not start, and nothing is let go of.
+	 * After a crash redo has gone on where a tablespace was missing: the WAL might have dropped it.
+	 * As it has not, its link was forgotten; so the server does not start, and nothing is let go
+	 * of.
 	 */
 	if (!kv_control->follows)
 		(void) kv_visit_stores(require_space, NULL);

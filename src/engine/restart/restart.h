@@ -27,7 +27,8 @@ typedef struct KvReset
 /* ---- incarnation.c ---- */
 /*
  * In the postmaster, in shmem_startup_hook: begins an incarnation.  FATAL if the directory
- * belongs to another cluster (takeover.c) or is damaged: the operator must say what is to become of it.
+ * belongs to another cluster (takeover.c) or is damaged: the operator must say what is to become of
+ * it.
  */
 extern void kv_incarnation_startup(void);
 
@@ -50,7 +51,9 @@ extern void kv_take_over_keep_token(void);
  * none, and finishes what a start before has begun.
  */
 extern void kv_spaces_begin(const KvControlFile *control);
-/* This start makes it another server than those that have the same files: it gets an id of its own. */
+/*
+ * This start makes it another server than those that have the same files: it gets an id of its own.
+ */
 extern void kv_spaces_part(void);
 /* When the control file has the ids: so have the names in tablespaces. */
 extern void kv_spaces_claim(void);
@@ -59,11 +62,12 @@ extern void kv_spaces_claim(void);
 /* Is what was written under it still in the page cache?  What is not known proves nothing. */
 extern bool kv_trust_proves(const KvProof *old);
 /*
- * After a crash: has all that was written to files of stores reached the disk, or does it now?  To be asked before
- * PostgreSQL syncs the data directory, for the kernel tells of each failure once.  all: where there are stores at level 'none',
- * also what was written to files in the directory "kvfdw" that the kernel has forgotten since, unless somebody else has asked
- * the file system and been told; it takes as long as all that others have written to the
- * file system does.
+ * After a crash: has all that was written to files of stores reached the disk, or does it now? To
+ * be asked before
+ * PostgreSQL syncs the data directory, for the kernel tells of each failure once. all: where there
+ * are stores at level 'none', also what was written to files in the directory "kvfdw" that the
+ * kernel has forgotten since, unless somebody else has asked the file system and been told; it
+ * takes as long as all that others have written to the file system does.
  */
 extern bool kv_trust_write_back(bool all);
 /* The proof for the next start; with a new witness unless what is there is trusted. */

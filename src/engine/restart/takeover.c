@@ -68,7 +68,8 @@ kv_take_over_gucs(void)
 {
 	DefineCustomBoolVariable("kvfdw.allow_pg_upgrade",
 							 "Lets pg_upgrade start a server that has kvfdw tables.",
-							 "Run kvfdw_upgrade after it: pg_upgrade does not take their rows along.",
+							 "Run kvfdw_upgrade after it: pg_upgrade does not take their rows "
+							 "along.",
 							 &allow_upgrade, false,
 							 PGC_POSTMASTER, 0, NULL, NULL, NULL);
 }
@@ -126,7 +127,9 @@ refuse(const KvControlFile *control, const char *why)
 			 errdetail("Its system identifier is %llu, this cluster's is %llu. %s",
 					   (unsigned long long) control->system_identifier,
 					   (unsigned long long) GetSystemIdentifier(), why),
-			 errhint("If this cluster was made by pg_upgrade, run kvfdw_upgrade with the old and the new data directory. Else put the directory \"kvfdw\" of this cluster in its place.")));
+			 errhint("If this cluster was made by pg_upgrade, run kvfdw_upgrade with the old and "
+					 "the new data directory. Else put the directory \"kvfdw\" of this cluster in "
+					 "its place.")));
 }
 
 bool
@@ -160,8 +163,10 @@ kv_take_over_guard_upgrade(void)
 		ereport(FATAL,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("pg_upgrade does not take the rows of kvfdw tables along"),
-				 errdetail("They are in the directory \"kvfdw\" of the old cluster, which the script that pg_upgrade writes would delete."),
-				 errhint("Call pg_upgrade with -o \"-c kvfdw.allow_pg_upgrade=on\", and then kvfdw_upgrade, before the new server is started.")));
+				 errdetail("They are in the directory \"kvfdw\" of the old cluster, which the "
+						   "script that pg_upgrade writes would delete."),
+				 errhint("Call pg_upgrade with -o \"-c kvfdw.allow_pg_upgrade=on\", and then "
+						 "kvfdw_upgrade, before the new server is started.")));
 }
 
 /* The WAL is about to be replayed into nothing, and then let go of. */
@@ -171,7 +176,8 @@ kv_take_over_guard_crash(void)
 	if (access(KV_TOKEN_PATH, F_OK) == 0)
 		ereport(FATAL,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("directory \"kvfdw\" is empty, but the server that has crashed had one with data"),
+				 errmsg("directory \"kvfdw\" is empty, but the server that has crashed had one "
+						"with data"),
 				 errhint("Make sure that its file system is mounted.")));
 }
 
@@ -232,7 +238,8 @@ kv_unwritten_has(Oid dboid, Oid relid)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("file \"%s\" is damaged", path),
-				 errhint("Put it back as kvfdw_upgrade has copied it. Without it tables that were never written to are taken for missing ones.")));
+				 errhint("Put it back as kvfdw_upgrade has copied it. Without it tables that were "
+						 "never written to are taken for missing ones.")));
 	oids = (const uint32 *) (file + 1);
 	for (int i = 0; i < file->n && !found; i++)
 		found = oids[i] == relid;

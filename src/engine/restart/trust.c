@@ -20,9 +20,11 @@
  *	- no sync has failed, after which pages that were not written count as
  *	  written: who sees a sync fail removes the witness before anything else
  *	  (kv_io_sync_failed).  Nobody may have been syncing when the kernel failed to write them;
- *	  it tells the next who asks for the file, or for the file system, so after a crash both are written back
- *	  here.  PostgreSQL's own sync of the data directory comes later, and would make nothing of it; and
- *	  files that the kernel has forgotten, or that somebody else has synced, are still known to the file system.
+ *	  it tells the next who asks for the file, or for the file system, so after a crash both are
+ *	  written back
+ *	  here. PostgreSQL's own sync of the data directory comes later, and would make nothing of it;
+ *	  and files that the kernel has forgotten, or that somebody else has synced, are still known to
+ *	  the file system.
  *
  * Without that proof they are salvaged: what is whole is kept (lifecycle/recover.c).  Which
  * stores are to be salvaged is noted in their manifests before the new proof is
@@ -157,8 +159,10 @@ kv_trust_read_label(KvBackupLabel *backup)
 }
 
 /*
- * The source of pg_rewind knows nothing of it, and removes what it does not need any more, also between the
- * list of files and the copies.  So a shard of which there is no image is empty only if it never had one.
+ * The source of pg_rewind knows nothing of it, and removes what it does not need any more, also
+ * between the
+ * list of files and the copies. So a shard of which there is no image is empty only if it never had
+ * one.
  */
 static void
 require_images(const KvStore *store, const KvFound *found)
@@ -185,7 +189,9 @@ require_images(const KvStore *store, const KvFound *found)
 		pfree(imaged);
 }
 
-/* In a copy that a backup made: leave the images that are complete, of whatever shards there are. */
+/*
+ * In a copy that a backup made: leave the images that are complete, of whatever shards there are.
+ */
 static void
 choose_images(const KvStore *store, const KvReset *reset)
 {
@@ -222,7 +228,8 @@ set_unverified(const KvStore *store)
 		uint32		shard = kv_map_shards(map)[i];
 		int			at = kv_found_first(&found, shard);
 
-		kv_shard_set_unverified(store, shard, found.files + at, kv_found_of_shard(&found, at, shard),
+		kv_shard_set_unverified(store, shard, found.files + at,
+								kv_found_of_shard(&found, at, shard),
 								kv_imaged_has(imaged, shard), i == 0 ? behind : 0);
 	}
 	KV_STOP_POINT("shards_unverified");
@@ -254,7 +261,8 @@ reset_store(KvStore *store, const KvReset *reset)
 		return;
 	if (reset->history_lost)
 		kv_store_mark_unusable(&store->key, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-							   "After a crash the server ran without kvfdw, or its WAL was reset, so it is not known which of the table's rows were committed.");
+							   "After a crash the server ran without kvfdw, or its WAL was reset, "
+							   "so it is not known which of the table's rows were committed.");
 	else if (reset->values_lost && store->shape.wal != KV_WAL_FULL)
 		kv_store_mark_not_logged(&store->key, store->shape.wal);
 	else if (reset->images_old)
@@ -320,7 +328,8 @@ kv_trust_reset_stores(const KvReset *reset)
 		(void) kv_visit_stores(attempt_reset, reset);
 		if (salvaged > 0)
 			ereport(LOG,
-					(errmsg("recovering %d kvfdw tables with wal level \"none\" after an unclean shutdown",
+					(errmsg("recovering %d kvfdw tables with wal level \"none\" after an unclean "
+							"shutdown",
 							salvaged),
 					 errdetail("Rows written since the last checkpoint may be lost.")));
 	}

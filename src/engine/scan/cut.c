@@ -61,7 +61,8 @@ cut_memtable(KvShard *shard, int most, KvCut *splits, int n)
 		KvMemtableItem *item;
 
 		LWLockAcquire(&shard->lock, LW_SHARED);
-		memtable = shard->active.nitems >= shard->immutable.nitems ? &shard->active : &shard->immutable;
+		memtable = shard->active.nitems >= shard->immutable.nitems ? &shard->active
+			: &shard->immutable;
 		if (i == 0)
 			pieces = Min(memtable->nitems / KV_PIECE_ITEMS, most);
 		else if ((item = kv_memtable_at_share(memtable, (double) i / pieces, &cursor)) != NULL)

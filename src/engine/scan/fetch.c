@@ -181,7 +181,8 @@ take_cached(KvScan *scan, const KvBatchRow *row, char *into)
 	return true;
 }
 
-#define KV_LOADED_AHEAD	4		/* rows: so long it takes to load a value into the processor's cache */
+/* rows: so long it takes to load a value into the processor's cache */
+#define KV_LOADED_AHEAD	4
 
 /* Begin to load the value of a row that is taken soon. */
 static void
@@ -190,11 +191,13 @@ load_cached(const KvScan *scan, const KvBatchRow *row)
 	KvLocation	location = row->version.location;
 	uint32		cache_id = scan->store->cache_id;
 
-	if (row->value == NULL && !kv_recent_load(cache_id, KV_LOCATION_ADDRESS(location), row->version.len))
+	if (row->value == NULL && !kv_recent_load(cache_id, KV_LOCATION_ADDRESS(location),
+											  row->version.len))
 		kv_block_load(cache_id, location, row->version.len);
 }
 
-#define KV_CACHED_ROOM	((Size) 64 * 1024)	/* memory for values is taken by so much, where there are so many */
+/* memory for values is taken by so much, where there are so many */
+#define KV_CACHED_ROOM	((Size) 64 * 1024)
 
 /* Take values from where they are kept when they were written, or read. */
 static void
@@ -231,7 +234,8 @@ fetch_cached(KvScan *scan)
 		room -= size;
 	}
 	if (scan->stats.recent_hits > before.recent_hits)
-		kv_stat_add(scan->store, KV_COUNT_RECENT_HITS, scan->stats.recent_hits - before.recent_hits);
+		kv_stat_add(scan->store, KV_COUNT_RECENT_HITS,
+					scan->stats.recent_hits - before.recent_hits);
 	if (scan->stats.cache_hits > before.cache_hits)
 		kv_stat_add(scan->store, KV_COUNT_CACHE_HITS, scan->stats.cache_hits - before.cache_hits);
 }
@@ -255,9 +259,9 @@ is_kept(const KvScan *scan)
 #define KV_WRITTEN_SOON	(4 * 1024 * 1024)
 
 /*
- * The piece that goes to the page cache with a value; 0: none.  Not where values are being written, for
- * what is read there too early would have to leave it at once: a guess, by what the descriptors of shard and
- * store have at this moment, will do.
+ * The piece that goes to the page cache with a value; 0: none. Not where values are being written,
+ * for what is read there too early would have to leave it at once: a guess, by what the descriptors
+ * of shard and store have at this moment, will do.
  */
 static uint32
 read_around(const KvScan *scan, const KvBatchRow *row)
@@ -266,7 +270,8 @@ read_around(const KvScan *scan, const KvBatchRow *row)
 	KvAddress	address = KV_LOCATION_ADDRESS(row->version.location);
 	const volatile KvShard *shard = kv_shard(store, kv_shard_for(store, row->key, row->keylen));
 
-	if (kv_file_of(address).address == shard->open_address && address + KV_WRITTEN_SOON > shard->value_tail)
+	if (kv_file_of(address).address == shard->open_address &&
+		address + KV_WRITTEN_SOON > shard->value_tail)
 		return 0;
 	return kv_around_begin(store->cache_id, address, kv_space_taken(store));
 }
@@ -386,7 +391,10 @@ take_values(KvIoRequest *request, void *arg)
 	}
 }
 
-/* The descriptor for a read, -1: the file is missing.  What cannot be opened for the page cache's sake is read directly. */
+/*
+ * The descriptor for a read, -1: the file is missing. What cannot be opened for the page cache's
+ * sake is read directly.
+ */
 static File
 file_of(const KvStore *store, KvRead *read)
 {
@@ -444,13 +452,17 @@ make_requests(const KvStore *store, KvRead *reads, int nreads, KvIoRequest *requ
 	return n;
 }
 
-/* A request for several values has failed: take those whose blocks can be read, for what is bad is one. */
+/*
+ * A request for several values has failed: take those whose blocks can be read, for what is bad is
+ * one.
+ */
 static void
 read_apart(KvScan *scan, const KvIoRequest *failed, int *failures)
 {
 	KvRead	   *first = failed->tag;
 	int			n = first->together;
-	int		   *results = MemoryContextAlloc(scan->batch_context, failed->len / KV_BLOCK * sizeof(int));
+	int		   *results = MemoryContextAlloc(scan->batch_context,
+											 failed->len / KV_BLOCK * sizeof(int));
 
 	kv_io_read_blocks(failed, KV_IO_VALUE_READ, results, failures);
 	for (KvRead *read = first; read < first + n; read++)
@@ -517,7 +529,8 @@ read_values(KvScan *scan, KvRead *reads, int nreads)
 			if (read->row->value == NULL)
 				read->row->result = requests[i].result;
 		}
-		if (i < from_files && requests[i].result < 0 && requests[i].file >= 0 && first->together > 1)
+		if (i < from_files && requests[i].result < 0 && requests[i].file >= 0 &&
+			first->together > 1)
 			read_apart(scan, &requests[i], &failures);
 	}
 	scan->stats.device_reads += from_files;

@@ -34,7 +34,10 @@ take_row(KvGet *get, const KvBatchRow *row)
 		row->value == NULL ? KV_GET_UNREAD : KV_GET_FOUND;
 }
 
-/* Which of the next looks, up to n, have a row; those are added to the scan's.  Returns how many looks were done. */
+/*
+ * Which of the next looks, up to n, have a row; those are added to the scan's. Returns how many
+ * looks were done.
+ */
 static int
 find_rows(KvScan *scan, KvGet *gets, int n, Size *bytes)
 {

@@ -90,7 +90,8 @@ typedef struct KvSteering
 	uint64		last_segment;	/* where it ends, or KV_WHOLE */
 	uint64		segment_rows;	/* rows that the range had given when it was last there */
 
-	bool		by_itself;		/* loading blocks of this shard has failed, until kv_block_window_stirs() */
+	/* loading blocks of this shard has failed, until kv_block_window_stirs() */
+	bool		by_itself;
 	char	   *buffer;			/* of a batch's values, if they fit; NULL: not made yet */
 } KvSteering;
 
@@ -129,7 +130,8 @@ struct KvScan
 	bool		want_values;
 	bool		forgiving;		/* a value that cannot be had is its row's problem, and logged */
 	MemoryContext context;		/* the scan's life */
-	MemoryContext batch_context;	/* one batch's keys and values; of a single key the scan's own */
+	/* one batch's keys and values; of a single key the scan's own */
+	MemoryContext batch_context;
 	KvScanStats stats;
 	KvConflicts conflicts;		/* for view, at SERIALIZABLE */
 	bool		notes_shards;
@@ -143,7 +145,8 @@ struct KvScan
 	bool		backward;		/* order == KV_DESCENDING */
 	uint64		limit_hint;
 	uint32		shard_id;		/* where the next batch begins, as far as is known */
-	KvKey		from;			/* if it is !started: the range goes on from here; data NULL: begins */
+	/* if it is !started: the range goes on from here; data NULL: begins */
+	KvKey		from;
 	KvRangeBytes *bytes;		/* NULL: it never was in range mode */
 	KvKey		wrap;			/* a scan in any order began here; data NULL: at the lowest keys */
 	bool		wrapped;		/* it has come to the end, and reads what is before that */
@@ -161,7 +164,8 @@ struct KvScan
 	KvKey		position;		/* the last key returned */
 	KvDeadExtent extent;		/* up to it */
 	int			batch_rows;
-	int			batch_items;	/* of the memtables to look at for the next batch, if that is more */
+	/* of the memtables to look at for the next batch, if that is more */
+	int			batch_items;
 
 	/* points mode */
 	bool		points;
@@ -230,7 +234,8 @@ extern bool kv_batch_find_point(KvScan *scan, KvKey key, KvBatchRow *row);
  * Likewise of several keys, up to KV_FOUND_TOGETHER (base/key.h): each shard's lock is taken once
  * for all that it has of them, mostly.
  */
-extern void kv_batch_find_points(KvScan *scan, const KvKey *keys, int n, KvBatchRow *rows, bool *found);
+extern void kv_batch_find_points(KvScan *scan, const KvKey *keys, int n, KvBatchRow *rows,
+								 bool *found);
 /*
  * Read the keys of the shard where reading begins, or after dead ranges that begin there (then
  * keys->bounds say so), and up to the next of those at most: first, under its lock, what is in its
@@ -347,7 +352,10 @@ extern bool kv_shard_scattered(KvStore *store, uint32 shard_id);
  */
 extern void kv_steer_by_address(KvScan *scan, uint32 shard_id, KvAddress address,
 								KvAddress begin, double bytes_left);
-/* As kv_batch_fill_range, and it is decided whether the values of the batch come through windows, if they are wanted. */
+/*
+ * As kv_batch_fill_range, and it is decided whether the values of the batch come through windows,
+ * if they are wanted.
+ */
 extern void kv_steer_fill_range(KvScan *scan);
 
 #endif							/* KV_SCAN_INTERNAL_H */

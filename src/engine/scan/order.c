@@ -201,7 +201,10 @@ larger_memtable_keeps_order(KvShard *shard)
 	return kept;
 }
 
-/* Of samples of the set's largest run, which may be NULL.  A plan asks, too, so the set keeps the answer. */
+/*
+ * Of samples of the set's largest run, which may be NULL. A plan asks, too, so the set keeps the
+ * answer.
+ */
 static bool
 largest_keeps_order(KvRunSet *set, KvRun *run)
 {
@@ -263,7 +266,8 @@ kv_entries_between(KvStore *store, uint32 shard_id, KvKey lo, KvKey hi, KvEntrie
 		entries->between += Max(kv_memtable_rank(memtables[i], hi) - before, 0);
 		entries->total += memtables[i]->nitems;
 		if (memtables[i]->nversions > 0)
-			value_bytes += (double) memtables[i]->value_bytes * memtables[i]->nitems / memtables[i]->nversions;
+			value_bytes += (double) memtables[i]->value_bytes * memtables[i]->nitems /
+				memtables[i]->nversions;
 	}
 	LWLockRelease(&shard->lock);
 
@@ -323,7 +327,8 @@ kv_last_address(KvStore *store, uint32 shard_id, KvKey end, bool backward, KvAdd
 	for (int i = 0; i < lengthof(memtables); i++)
 	{
 		KvMemtableCursor cursor;
-		KvMemtableItem *item = backward ? kv_memtable_seek(memtables[i], end.data, end.len, &cursor) :
+		KvMemtableItem *item = backward
+			? kv_memtable_seek(memtables[i], end.data, end.len, &cursor) :
 			kv_memtable_seek_before(memtables[i], end.data, end.len, &cursor);
 		KvAddress	file_address = 0;
 

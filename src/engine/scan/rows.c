@@ -178,7 +178,8 @@ kv_batch_find_point(KvScan *scan, KvKey key, KvBatchRow *row)
 
 /* ---- several keys ---- */
 
-#define KV_COPIED_AT_ONCE	((Size) 64 * 1024)	/* of values in write buffers, under one hold of a shard's lock */
+/* of values in write buffers, under one hold of a shard's lock */
+#define KV_COPIED_AT_ONCE	((Size) 64 * 1024)
 
 typedef struct KvPoint
 {
@@ -208,7 +209,8 @@ add_point(KvPoints *points, KvPoint *point)
  * values would be too many to copy, but for the first.  Lock held, shared.
  */
 static void
-find_in_memtable(KvScan *scan, const KvShard *shard, const KvMemtable *memtable, const KvPoints *points, KvPoints *rest)
+find_in_memtable(KvScan *scan, const KvShard *shard, const KvMemtable *memtable,
+				 const KvPoints *points, KvPoints *rest)
 {
 	KvMemtableItem *items[KV_FOUND_TOGETHER];
 	Size		copied = 0;
@@ -262,7 +264,8 @@ find_in_shard(KvScan *scan, KvPoint *first, int n)
 	here.n = 0;
 	for (KvPoint *point = first; point < first + n; point++)
 	{
-		if (point->wanted && point->route.shard_id == shard_id && kv_route_holds(shard, point->route))
+		if (point->wanted && point->route.shard_id == shard_id &&
+			kv_route_holds(shard, point->route))
 			add_point(&here, point);
 	}
 	find_in_memtable(scan, shard, &shard->active, &here, &older);
@@ -284,7 +287,8 @@ kv_batch_find_points(KvScan *scan, const KvKey *keys, int n, KvBatchRow *rows, b
 	for (int i = 0; i < n; i++)
 	{
 		begin_row(&rows[i], keys[i]);
-		points[i] = (KvPoint) {.row = &rows[i], .route = kv_route(scan->store, keys[i]), .wanted = true};
+		points[i] = (KvPoint) {.row = &rows[i], .route = kv_route(scan->store, keys[i]),
+							   .wanted = true};
 	}
 	KV_STOP_POINT("points_routed");
 	for (int i = 0; i < n;)
@@ -331,7 +335,8 @@ make_room(KvScan *scan, KvKeyReader *keys, int max_keys)
  * Shard lock held, shared.
  */
 static void
-copy_memtables(KvScan *scan, KvShard *shard, int max_keys, int max_items, Size max_bytes, KvKey stop,
+copy_memtables(KvScan *scan, KvShard *shard, int max_keys, int max_items, Size max_bytes,
+			   KvKey stop,
 			   KvKeyReader *keys)
 {
 	const KvBounds *bounds = &keys->bounds;
@@ -363,7 +368,8 @@ copy_memtables(KvScan *scan, KvShard *shard, int max_keys, int max_items, Size m
 			row->key = key.data;
 			row->keylen = key.len;
 			row->present = row->version.kind == KV_VERSION_PUT;
-			row->value = row->present ? kv_batch_copy_from_buffer(scan, shard, &row->version) : NULL;
+			row->value = row->present ? kv_batch_copy_from_buffer(scan, shard, &row->version)
+				: NULL;
 			row->verified = row->headed = row->no_tier = row->direct = row->wrong_pages = false;
 			row->problem = 0;
 			if (row->present)
@@ -702,7 +708,8 @@ kv_batch_fill_range(KvScan *scan, uint64 *bytes)
 		bounds.after = scan->position;
 	else if (scan->from.data != NULL)
 		*(scan->backward ? &bounds.hi : &bounds.lo) = scan->from;
-	set = kv_keys_begin(&keys, scan, &bounds, scan->batch_rows, items_of_batch(scan), KV_BATCH_BYTES);
+	set = kv_keys_begin(&keys, scan, &bounds, scan->batch_rows, items_of_batch(scan),
+						KV_BATCH_BYTES);
 	scan->shard_id = keys.shard_id;
 	kv_scan_looks_in(scan, keys.shard_id);
 	kv_keys_add_runs(&keys, set->runs, set->nruns);

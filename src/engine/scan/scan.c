@@ -183,7 +183,8 @@ kv_scan_range(KvScan *scan, KvKey lo, KvKey hi, KvScanOrder order, uint64 limit_
 	if (order == KV_BY_ADDRESS)
 		scan->batch_rows = KV_BATCH_ROWS;
 	else
-		scan->batch_rows = limit_hint > 0 ? Min(limit_hint, KV_BATCH_ROWS) : kv_batch_first_rows(scan);
+		scan->batch_rows = limit_hint > 0 ? Min(limit_hint, KV_BATCH_ROWS)
+			: kv_batch_first_rows(scan);
 	kv_stat_add(scan->store, KV_COUNT_RANGE_SCANS, 1);
 }
 
@@ -295,7 +296,10 @@ kv_scan_end(KvScan *scan)
 	pfree(scan);
 }
 
-/* The rows of the next n keys.  What is found behind a value that fills the batch is looked for again in the next one. */
+/*
+ * The rows of the next n keys. What is found behind a value that fills the batch is looked for
+ * again in the next one.
+ */
 static void
 find_together(KvScan *scan, int n)
 {

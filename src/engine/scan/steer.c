@@ -305,7 +305,9 @@ clip(const KvExtents *extents, uint64 segment, KvExtents *clipped)
 	return clipped->n > 0;
 }
 
-/* Want segments of a shard from one on, without a gap, until there are so many; returns the number. */
+/*
+ * Want segments of a shard from one on, without a gap, until there are so many; returns the number.
+ */
 static int
 add_segments(const KvScan *scan, uint32 shard_id, const KvExtents *extents, uint64 segment,
 			 uint64 last_segment, KvWant *wants, int n, int most)
@@ -420,7 +422,8 @@ blocks_pay(const KvScan *scan, double rows, double mean)
 	const KvSteering *steering = &scan->steering;
 	int			step;
 
-	return (!steering->by_itself || kv_block_window_stirs(&scan->reader)) && rows >= KV_AHEAD_ROWS && mean <= KV_BLOCK_WINDOW_VALUE &&
+	return (!steering->by_itself || kv_block_window_stirs(&scan->reader)) &&
+		rows >= KV_AHEAD_ROWS && mean <= KV_BLOCK_WINDOW_VALUE &&
 		steering->order.n >= KV_ORDER_LEAST && !kv_order_is_kept(&steering->order, &step) &&
 		kv_block_window_is_possible();
 }
@@ -474,7 +477,8 @@ steer(KvScan *scan, uint32 shard_id, uint64 bytes)
 		*(scan->backward ? &hi : &lo) = (KvKey) {scan->rows[0].key, scan->rows[0].keylen};
 	kv_entries_between(scan->store, shard_id, lo, hi, &entries);
 	rows = entries.between;
-	left -= rows;				/* … from the shards behind this one; below 0: the LIMIT ends here */
+	/* … from the shards behind this one; below 0: the LIMIT ends here */
+	left -= rows;
 	if (left < 0)
 		rows += left;
 	pays = windows_pay(rows, entries.mean, bytes);

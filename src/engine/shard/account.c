@@ -4,10 +4,10 @@
  *
  * The account of a store is what was counted, and what writers have told since, under its mutex:
  * what they take before they write it, and what has died by that.  A count takes a while, and what
- * is told meanwhile may be in it or not, so it is taken as what leaves less room.  What has died counts
- * as dead at once there, and a count says what of it is kept still: so who finds that there is no room
- * has it counted, one of them at a time, and of many shards the more seldom the longer that takes: an older account keeps
- * writers waiting a little longer, and the bound as well.
+ * is told meanwhile may be in it or not, so it is taken as what leaves less room. What has died
+ * counts as dead at once there, and a count says what of it is kept still: so who finds that there
+ * is no room has it counted, one of them at a time, and of many shards the more seldom the longer
+ * that takes: an older account keeps writers waiting a little longer, and the bound as well.
  */
 #include "postgres.h"
 
@@ -67,7 +67,8 @@ void
 kv_account_gucs(void)
 {
 	DefineCustomRealVariable("kvfdw.max_space_amplification",
-							 "Sets how many bytes the value files of a table may have for each byte of its values.",
+							 "Sets how many bytes the value files of a table may have for each "
+							 "byte of its values.",
 							 "Beyond that it is compacted; 0: never.",
 							 &space_amp, 1.5, 0, 10,
 							 PGC_SIGHUP, 0, check_space_amp, assign_space_amp, NULL);
@@ -102,7 +103,8 @@ left_of(const KvSpaceAccount *account, double amp, int64 *start, int64 *bound)
 	*start = *bound = PG_INT64_MAX;
 	if (amp == 0)
 		return;
-	*start = kv_space_mark(amp, KV_START_SHARE, live, account->kept, account->start_slack) - account->taken;
+	*start = kv_space_mark(amp, KV_START_SHARE, live, account->kept, account->start_slack) -
+		account->taken;
 	*bound = kv_space_mark(amp, 1, live, account->kept, account->bound_slack) - account->taken -
 		Max(account->retired + account->moving, account->job);
 }

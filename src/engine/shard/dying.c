@@ -2,11 +2,15 @@
  * dying.c
  *		What has died in a shard, until nobody sees it any more.
  *
- * A value that was replaced is dead at once to whoever reads what is new, but an older snapshot may see it, and
- * while the transaction that has replaced it goes on it is not dead at all.  A compaction gives it back when no
- * snapshot is as old, so until then nobody is to wait for one.  Bytes are noted in the order of time, and cut
- * into parts; of each it is known which of its transactions is the latest.  Few parts do: where there is no
- * room for one more, what nobody sees any more goes, then two neighbours with the least bytes become one.
+ * A value that was replaced is dead at once to whoever reads what is new, but an older snapshot may
+ * see it, and
+ * while the transaction that has replaced it goes on it is not dead at all. A compaction gives it
+ * back when no
+ * snapshot is as old, so until then nobody is to wait for one. Bytes are noted in the order of
+ * time, and cut
+ * into parts; of each it is known which of its transactions is the latest. Few parts do: where
+ * there is no room for one more, what nobody sees any more goes, then two neighbours with the least
+ * bytes become one.
  */
 #include "postgres.h"
 

@@ -72,7 +72,9 @@ needs_file(const KvStore *store, const KvShard *shard, const KvFoundFile *file)
 		case KV_FILE_LOG:
 			return kv_backups_run() || needs_log(store, shard, file->number);
 		case KV_FILE_RUN:
-			/* one that a flush has made may be about to be named, one of a compaction job is in use */
+			/*
+			 * one that a flush has made may be about to be named, one of a compaction job is in use
+			 */
 			return kv_backups_run() || needs_run(shard, file->number) ||
 				(shard->recovered && (shard->maintainer != 0 || shard->compactor != 0 ||
 									  file->number >= shard->images[KV_IMAGE_LAST].files.next_run));
@@ -137,9 +139,9 @@ release_files(KvStore *store, uint32 shard_id, const KvFoundFile *files, int n, 
 }
 
 /*
- * While a flush or a compaction job is at work, runs that nobody names stay until the next time.  Images go
- * first, the oldest before the others: a backup that begins meanwhile, or a crash, leaves none that
- * counts for less than a newer one that has gone, or that names what has.
+ * While a flush or a compaction job is at work, runs that nobody names stay until the next time.
+ * Images go first, the oldest before the others: a backup that begins meanwhile, or a crash, leaves
+ * none that counts for less than a newer one that has gone, or that names what has.
  */
 void
 kv_files_release(KvStore *store, uint32 shard_id, const KvFoundFile *files, int n)

@@ -2,32 +2,43 @@
  * move.c
  *		The value files of a store move to another tablespace, while it is in use.
  *
- * ALTER changes the catalog, and makes the directory in the new tablespace, so that it is an error if that cannot
- * be written.  When it is committed the store follows: from then on value files are made there, and passes empty those that are elsewhere (compact/), value file by value file,
- * beside readers and writers.  Where each value file is, nobody has to know: it is found (format/where.c).
+ * ALTER changes the catalog, and makes the directory in the new tablespace, so that it is an error
+ * if that cannot
+ * be written. When it is committed the store follows: from then on value files are made there, and
+ * passes empty those that are elsewhere (compact/), value file by value file,
+ * beside readers and writers. Where each value file is, nobody has to know: it is found
+ * (format/where.c).
  *
- * What is committed in the catalog is what counts, so a rollback has nothing to undo (an empty directory goes, see below).  COMMIT notes in
- * shared memory what is wanted, and wakes the compactor, which has the store follow; a crash in between
- * loses the note only: then the next writer sees that the catalog says something else, or
- * kvfdw_compact().  Nobody looks at what is not committed: who has a lock on the table sees what others have
- * committed, and who has changed it himself does not follow (table/schema.c).
+ * What is committed in the catalog is what counts, so a rollback has nothing to undo (an empty
+ * directory goes, see below). COMMIT notes in shared memory what is wanted, and wakes the
+ * compactor, which has the store follow; a crash in between loses the note only: then the next
+ * writer sees that the catalog says something else, or
+ * kvfdw_compact(). Nobody looks at what is not committed: who has a lock on the table sees what
+ * others have committed, and who has changed it himself does not follow (table/schema.c).
  *
  * To follow is, under the registry's lock:
  *
  *	1. the directory in the new tablespace is made, durably; a failure leaves all as it was
  *	2. MOVE is logged, and flushed
- *	3. the table file is replaced: it names the new tablespace, those that value files are leaving, and where MOVE ends
+ *	3. the table file is replaced: it names the new tablespace, those that value files are leaving,
+ *	   and where MOVE ends
  *
- * After a crash between 2 and 3, and on a standby, redo does 3.  It passes over a MOVE that ends no later than
- * what the table file says: so a store that has come back, or gone on, is not sent to a tablespace
- * that has been dropped meanwhile.  MOVE is flushed before the table file is replaced, so no other MOVE
- * ever ends there.  Redo does not need the tablespace: where it does not exist, yet or any more, value files are made in the store's own
+ * After a crash between 2 and 3, and on a standby, redo does 3. It passes over a MOVE that ends no
+ * later than what the table file says: so a store that has come back, or gone on, is not sent to a
+ * tablespace
+ * that has been dropped meanwhile. MOVE is flushed before the table file is replaced, so no other
+ * MOVE
+ * ever ends there. Redo does not need the tablespace: where it does not exist, yet or any more,
+ * value files are made in the store's own
  * directory.  Each server moves its own value files, for the places of values are its own.
  *
- * A tablespace is left when its directory has no file: the maintainer removes that directory, and then
- * the table file does not name it any more.  After a crash in between it names one where nothing is, which is
- * taken off when the store has been opened, or is to follow again, unless a value file is missed, which may lie there.  One that
- * was made by ALTER, or by 1, and is not needed after all goes the same way.
+ * A tablespace is left when its directory has no file: the maintainer removes that directory, and
+ * then
+ * the table file does not name it any more. After a crash in between it names one where nothing is,
+ * which is
+ * taken off when the store has been opened, or is to follow again, unless a value file is missed,
+ * which may lie there. One that was made by ALTER, or by 1, and is not needed after all goes the
+ * same way.
  */
 #include "postgres.h"
 
@@ -152,7 +163,10 @@ kv_store_can_follow(KvStore *store, Oid tablespace)
 	if (!give_tablespace(&shape, tablespace))
 		return false;
 
-	/* what cannot be made is better found now than by each who writes after COMMIT; after a rollback it goes */
+	/*
+	 * what cannot be made is better found now than by each who writes after COMMIT; after a
+	 * rollback it goes
+	 */
 	kv_space_make(&store->key, shape.id, tablespace);
 	return true;
 }
@@ -193,9 +207,11 @@ kv_move_begin(KvStore *store)
 }
 
 /*
- * Files of which the table file does not know: this is a copy of a running server that has the tablespace as
- * it was later.  Redo makes anew what is in them, and may have taken their names.  So they go out of sight,
- * durably, before the table file names the directory; *target: where they are then, as what was a store's is that has gone.
+ * Files of which the table file does not know: this is a copy of a running server that has the
+ * tablespace as
+ * it was later. Redo makes anew what is in them, and may have taken their names. So they go out of
+ * sight, durably, before the table file names the directory; *target: where they are then, as what
+ * was a store's is that has gone.
  */
 static void
 set_strays_aside(const char *directory, Oid tablespace, char *target)
@@ -228,7 +244,8 @@ kv_move_redo(KvStore *store, Oid tablespace, uint64 lsn)
 	{
 		if (OidIsValid(tablespace) && shape.tablespace != tablespace &&
 			find_leaving(&shape, tablespace) == shape.nleaving)
-			set_strays_aside(kv_path_in_space(&store->key, shape.id, tablespace), tablespace, strays);
+			set_strays_aside(kv_path_in_space(&store->key, shape.id, tablespace), tablespace,
+							 strays);
 
 		/* this server may be behind with leaving tablespaces: then it goes on where it is */
 		if (shape.tablespace == tablespace || give_tablespace(&shape, tablespace))
@@ -279,7 +296,10 @@ kv_space_leave(const KvStoreKey *key, uint64 id, Oid tablespace)
 	LWLockRelease(&kv_registry->lock);
 }
 
-/* Is a value file of the shard missed that it lists, and goes on to list?  Files are looked for without the lock. */
+/*
+ * Is a value file of the shard missed that it lists, and goes on to list? Files are looked for
+ * without the lock.
+ */
 static bool
 shard_misses_value_file(KvStore *store, uint32 shard_id)
 {

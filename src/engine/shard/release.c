@@ -2,8 +2,8 @@
  * release.c
  *		Value files go: out of sight when nothing needs them any more, and then they are freed.
  *
- * A retired value file (retired.c) of which no other shard needs anything (shared.c) is renamed; the maintainer frees what
- * has such a name step by step (lifecycle/free.c), and says how much.
+ * A retired value file (retired.c) of which no other shard needs anything (shared.c) is renamed;
+ * the maintainer frees what has such a name step by step (lifecycle/free.c), and says how much.
  */
 #include "postgres.h"
 
@@ -15,6 +15,7 @@
 #include "engine/format/format.h"
 #include "engine/io/fault.h"
 #include "engine/io/io.h"
+#include "engine/shard/retired.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"
 #include "engine/value/value.h"
@@ -159,7 +160,8 @@ kv_retired_release(KvStore *store, uint32 shard_id)
 		LWLockRelease(&shard->extend_lock);
 		if (err != 0)
 		{
-			kv_io_error(WARNING, err, kv_path_value(&store->key, (KvFileId) {retired.value_file.address}),
+			kv_io_error(WARNING, err,
+						kv_path_value(&store->key, (KvFileId) {retired.value_file.address}),
 						"rename");
 			break;
 		}

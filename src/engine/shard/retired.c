@@ -2,8 +2,9 @@
  * retired.c
  *		Value files that have left the list of their shard, until their files can go.
  *
- * A merge of all runs counts what it emits, by value file.  A compaction input (kv_value_file_may_be_input) of
- * which nothing was emitted leaves the list with the manifest of that merge: no entry names
+ * A merge of all runs counts what it emits, by value file. A compaction input
+ * (kv_value_file_may_be_input) of which nothing was emitted leaves the list with the manifest of
+ * that merge: no entry names
  * it, and none ever will (I 15).  It is retired, because others may still need its file:
  *
  *	- an image that was captured before lists it, and a shard that is set back to that
@@ -31,6 +32,7 @@
 #include "engine/base/area.h"
 #include "engine/base/types.h"
 #include "engine/format/format.h"
+#include "engine/shard/retired.h"
 #include "engine/shard/shard.h"
 #include "engine/value/value.h"
 #include "engine/xact/xact.h"
@@ -80,7 +82,8 @@ kv_counts_find(const KvCounts *counts, KvAddress address)
 	KvAddress	file_address = kv_file_of(address).address;
 	int			i = first_from(counts, file_address);
 
-	return i < counts->n && counts->value_files[i].address == file_address ? &counts->value_files[i] : NULL;
+	return i < counts->n && counts->value_files[i].address == file_address ? &counts->value_files[i]
+		: NULL;
 }
 
 void
@@ -100,9 +103,11 @@ kv_counts_add(KvCounts *counts, KvLocation location, uint32 len, bool uncertain)
 		if (counts->n == counts->room)
 		{
 			counts->room *= 2;
-			counts->value_files = repalloc(counts->value_files, counts->room * sizeof(KvValueFileCount));
+			counts->value_files = repalloc(counts->value_files,
+										   counts->room * sizeof(KvValueFileCount));
 		}
-		memmove(&counts->value_files[i + 1], &counts->value_files[i], (counts->n - i) * sizeof(KvValueFileCount));
+		memmove(&counts->value_files[i + 1], &counts->value_files[i],
+				(counts->n - i) * sizeof(KvValueFileCount));
 		memset(&counts->value_files[i], 0, sizeof(KvValueFileCount));
 		counts->value_files[i].address = address;
 		counts->n++;
@@ -164,7 +169,8 @@ kv_counts_apply(KvCounts *counts, const KvShard *shard, uint64 horizon, KvManife
 	Assert(LWLockHeldByMe(unconstify(LWLock *, &shard->lock)));
 	for (int i = 0; i < manifest->nvalue_files; i++)
 	{
-		const KvShardValueFile *value_file = kv_value_file_find(shard, manifest->value_files[i].address);
+		const KvShardValueFile *value_file = kv_value_file_find(shard,
+																manifest->value_files[i].address);
 		KvValueFileCount *count = kv_counts_find(counts, manifest->value_files[i].address);
 
 		/* what is in logs that the runs do not cover was not counted */
@@ -172,7 +178,8 @@ kv_counts_apply(KvCounts *counts, const KvShard *shard, uint64 horizon, KvManife
 			value_file->value_file.last_log < manifest->files.first_log)
 		{
 			manifest->value_files[i].live = count->uncertain ? KV_NOT_KNOWN : count->live;
-			count->leaves = count->refs == 0 && (value_file->value_file.flags & KV_VALUE_FILE_INPUT) &&
+			count->leaves = count->refs == 0 &&
+				(value_file->value_file.flags & KV_VALUE_FILE_INPUT) &&
 				value_file->newest_writer < horizon && room > 0;
 			if (count->leaves)
 			{
@@ -198,7 +205,10 @@ take_count(const KvShard *shard, KvShardValueFile *value_file, const KvValueFile
 		value_file->value_file.flags |= KV_VALUE_FILE_UNCERTAIN;
 }
 
-/* What had died when counting began was not counted as live; another count may have said so already. */
+/*
+ * What had died when counting began was not counted as live; another count may have said so
+ * already.
+ */
 static void
 forget_dead(const KvShard *shard, KvShardValueFile *value_file, const KvCounts *counts,
 			const KvValueFileCount *count)
@@ -281,7 +291,8 @@ kv_value_files_retire(KvShard *shard, const KvCounts *counts, uint64 lsn)
 		retired->value_file.flags &= ~KV_VALUE_FILE_INPUT;
 
 		/* one that is being made may have been captured before */
-		retired->until_image = shard->image_number + 1 + (shard->images[KV_IMAGE_NEXT].valid ? 1 : 0);
+		retired->until_image = shard->image_number + 1 +
+			(shard->images[KV_IMAGE_NEXT].valid ? 1 : 0);
 		retired->lsn = lsn;
 		retired->taken = kv_value_file_taken(shard, &value_files[i]);
 		shard->value_bytes -= Min(shard->value_bytes, retired->taken);
@@ -302,7 +313,8 @@ kv_retired_add(KvShard *shard, const KvValueFile *value_file, uint32 until_image
 	if (shard->nretired == shard->retired_capacity && !grow(shard, shard->retired_capacity * 2))
 		return false;
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	kv_retired(shard)[shard->nretired++] = (KvRetired) {*value_file, until_image, 0, value_file->used};
+	kv_retired(shard)[shard->nretired++] = (KvRetired) {*value_file, until_image, 0,
+														value_file->used};
 	shard->image_wanted = true;
 	LWLockRelease(&shard->lock);
 	pg_atomic_fetch_add_u32(&kv_registry->retired, 1);
@@ -363,7 +375,8 @@ kv_retired_waits_for(const KvStore *store, const KvShard *shard, const KvRetired
 		pg_atomic_read_u64(&kv_registry->checkpoint) < retired->lsn)
 		return KV_WAITS_FOR_CHECKPOINT;
 	/* where shards have changed, those of others too (shared.c) */
-	return shard->image_number < retired->until_image || (store->shape.maps && !kv_map_lets_go(store)) ?
+	return shard->image_number < retired->until_image ||
+		(store->shape.maps && !kv_map_lets_go(store)) ?
 		KV_WAITS_FOR_IMAGE : KV_WAITS_FOR_NOTHING;
 }
 

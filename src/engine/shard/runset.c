@@ -148,7 +148,8 @@ find_entry(uint32 opening, uint32 shard_id)
 	if (entry != NULL && entry->key.opening == opening && entry->key.shard == shard_id)
 		return entry;
 	if (runsets == NULL)
-		runsets = kv_hash_create("kvfdw run sets", sizeof(KvRunSetKey), sizeof(KvRunSetEntry), TopMemoryContext);
+		runsets = kv_hash_create("kvfdw run sets", sizeof(KvRunSetKey), sizeof(KvRunSetEntry),
+								 TopMemoryContext);
 	entry = hash_search(runsets, &key, HASH_FIND, NULL);
 	if (entry == NULL)
 	{

@@ -3,9 +3,9 @@
  *		Stores and shards in shared memory, and the runs of a shard as a reader sees them.
  *
  * KvShard.lock guards the shard's two memtables, its run list, its write buffers and its log
- * position, and the list of its value files.  It is never held across a system call that touches a device (I 7); a
- * write that needs one (space for values, a free write buffer, room in the memtable) lets
- * go, does it, and starts again from the look-up.
+ * position, and the list of its value files. It is never held across a system call that touches a
+ * device (I 7); a write that needs one (space for values, a free write buffer, room in the
+ * memtable) lets go, does it, and starts again from the look-up.
  *
  * KvRegistry.lock guards the hash tables.  A pin keeps a store in shared memory,
  * not its table.
@@ -66,8 +66,10 @@ typedef struct KvShardValueFile
 	uint64		trusted;		/* after a power loss: how much of it is verified */
 	uint64		counted;		/* bytes that were taken when value file.live was counted, … */
 	uint64		dead_then;		/* … and how many of them were dead, if it is not known any more */
-	uint64		dead_since;		/* bytes seen replaced or deleted since value file.live was counted */
-	uint64		share;			/* of one that is SHARED: so many of its bytes count as this shard's */
+	/* bytes seen replaced or deleted since value file.live was counted */
+	uint64		dead_since;
+	/* of one that is SHARED: so many of its bytes count as this shard's */
+	uint64		share;
 } KvShardValueFile;
 
 /* A value file that has left the list, and whose file is still needed (retired.c). */
@@ -95,8 +97,8 @@ typedef enum KvJobPhase
 #define KV_NOT_IN_MAP	PG_UINT32_MAX	/* bounds_since: the map has it not yet, or not any more */
 
 /*
- * What has died in a shard since its value files were counted, by the transactions that did it (dying.c): it
- * is of no use to anybody when these have ended for all snapshots there are.
+ * What has died in a shard since its value files were counted, by the transactions that did it
+ * (dying.c): it is of no use to anybody when these have ended for all snapshots there are.
  */
 #define KV_DYING_PARTS	8
 
@@ -144,35 +146,44 @@ typedef struct KvShard
 	int			sealed_buffers;	/* list head: sealed and not yet written, or -1 */
 
 	/* its values; the list itself changes under extend_lock as well */
-	dsa_pointer	value_files;	/* KvShardValueFile[value_files_capacity], in the order of addresses */
+	/* KvShardValueFile[value_files_capacity], in the order of addresses */
+	dsa_pointer	value_files;
 	int			nvalue_files;
 	int			value_files_capacity;
-	int			value_files_promised; /* of that room, so much is kept for the compaction job that runs */
+	/* of that room, so much is kept for the compaction job that runs */
+	int			value_files_promised;
 	uint32		job;			/* KvManifest.pass */
 	uint32		countings;		/* how often its value files have noted what is live */
-	uint64		uncertain_bytes; /* of values that count as live for older snapshots, or unfinished … */
-	uint64		uncertain_until; /* … transactions, only, none of which began at this xid or later */
+	/* of values that count as live for older snapshots, or unfinished … */
+	uint64		uncertain_bytes;
+	/* … transactions, only, none of which began at this xid or later */
+	uint64		uncertain_until;
 	uint64		redone_bytes;	/* of those that what redo has written since may have replaced */
 	uint64		written;		/* bytes of values since they were put, or found, in order */
 	KvDying		dying;			/* what has died since they were counted */
 	uint64		died_untold;	/* bytes of that which the store's account does not have yet */
-	uint32		padding;		/* 256ths of a byte that were counted for each of values; 0: not counted */
+	/* 256ths of a byte that were counted for each of values; 0: not counted */
+	uint32		padding;
 	KvAddress	next_address;	/* KvManifest.next_place */
 	KvAddress	open_address;	/* of the value file that takes new values; 0: none */
 	KvAddress	value_tail;		/* in it: where the next write buffer or large value begins … */
 	KvAddress	value_allocated;	/* … and up to where it is allocated */
 	uint64		value_bytes;	/* kv_value_file_taken of all value files, about */
-	dsa_pointer	retired;		/* KvRetired[retired_capacity], in no order; grows in a maintainer */
+	/* KvRetired[retired_capacity], in no order; grows in a maintainer */
+	dsa_pointer	retired;
 	int			nretired;
 	int			retired_capacity;
 	bool		image_wanted;	/* by the next look of the checkpointer, without a checkpoint */
 
 	int			maintainer;		/* pid of the process flushing it, or 0 */
-	uint32		floor;			/* flushes leave runs up to this number, and the base, alone; 0: none */
-	TimestampTz	split_waits;	/* a split has met a compaction job: until then no other comes by itself */
+	/* flushes leave runs up to this number, and the base, alone; 0: none */
+	uint32		floor;
+	/* a split has met a compaction job: until then no other comes by itself */
+	TimestampTz	split_waits;
 	TimestampTz split_after;	/* the maintainer leaves it as it is until then, … */
 	uint32		split_failures; /* … for so many attempts in a row have failed */
-	TimestampTz awaited;		/* a process that a compaction keeps waiting has looked at it then */
+	/* a process that a compaction keeps waiting has looked at it then */
+	TimestampTz awaited;
 	int			compactor;		/* pid of the process compacting or splitting it, or 0 … */
 	KvJobPhase	job_phase;		/* … where that is, … */
 	uint64		job_moved;		/* … bytes that it has moved … */
@@ -216,7 +227,10 @@ typedef enum KvMapState
 	KV_MAP_IMAGED				/* what only the map before needs is to go */
 } KvMapState;
 
-/* What a store takes and what of that is live: as it was counted, and as writers have told since (space.h). */
+/*
+ * What a store takes and what of that is live: as it was counted, and as writers have told since
+ * (space.h).
+ */
 typedef struct KvSpaceAccount
 {
 	slock_t		mutex;
@@ -251,21 +265,26 @@ struct KvStore
 	KvStoreKey	key;			/* hash key */
 	KvStoreShape shape;			/* key_width is constant once it is OPEN */
 	pg_atomic_uint32 images_failed;	/* attempts at images on request */
-	pg_atomic_uint64 move_to;	/* move.c: the tablespace that it is to follow to; 0: none is noted */
-	pg_atomic_uint64 copied_by;	/* full xid of who copied its rows from another store; 0: all snapshots see that */
+	/* move.c: the tablespace that it is to follow to; 0: none is noted */
+	pg_atomic_uint64 move_to;
+	/* full xid of who copied its rows from another store; 0: all snapshots see that */
+	pg_atomic_uint64 copied_by;
 
 	/* space.h */
 	KvSpaceAccount space;
 	ConditionVariable space_made;	/* there is room again, or none is made */
-	pg_atomic_uint64 space_moving;	/* so much the compaction jobs that keep its bound may write, until they have ended */
+	/* so much the compaction jobs that keep its bound may write, until they have ended */
+	pg_atomic_uint64 space_moving;
 	pg_atomic_uint64 space_besides;	/* likewise those by hand and for order, … */
 	pg_atomic_uint64 space_aside;	/* … and that, and what they have emptied, until it is freed */
 	pg_atomic_uint64 space_given_up;	/* bytes of files that were to go, and have not for long */
 	pg_atomic_uint64 space_freed;	/* bytes of files that went, ever */
 	pg_atomic_uint64 space_horizon; /* the last horizon with which it was counted */
-	pg_atomic_uint32 space_beat;	/* changes when a compaction job of it comes on, or a file goes */
+	/* changes when a compaction job of it comes on, or a file goes */
+	pg_atomic_uint32 space_beat;
 	pg_atomic_uint32 space_no_room;	/* no room can be made, so nobody waits for it */
-	pg_atomic_uint32 space_stalled; /* … nor while this is space_beat, which has not changed for long */
+	/* … nor while this is space_beat, which has not changed for long */
+	pg_atomic_uint32 space_stalled;
 	pg_atomic_uint32 space_waits;	/* KvSpaceWait: why it is not compacted */
 	pg_atomic_uint32 space_amp;		/* thousandths, and 1; 0: that of the setting */
 	pg_atomic_uint64 freeing;	/* bytes of value files that are released, and not freed yet */
@@ -273,8 +292,11 @@ struct KvStore
 	bool		imaged_stale;	/* shards have images that its file "imaged" does not tell of */
 	pg_atomic_uint32 state;		/* KvStoreState */
 	ConditionVariable opened;
-	pg_atomic_uint32 pins;		/* workers that hold a pointer without a relation lock: once it is dropped the store
-								 * stays, but not its write buffers */
+	/*
+	 * workers that hold a pointer without a relation lock: once it is dropped the store stays, but
+	 * not its write buffers
+	 */
+	pg_atomic_uint32 pins;
 
 	/* set while OPENING, changed afterwards under map_lock */
 	LWLock		map_lock;
@@ -285,14 +307,16 @@ struct KvStore
 	uint32		split_from;		/* the maintainer looks at shards from here on … */
 	TimestampTz split_pause;	/* … and not before that */
 	uint32		map_durable;	/* maps up to this number are; the process that makes images */
-	bool		tidied_once;	/* since it was opened: numbers without a descriptor have no files */
+	/* since it was opened: numbers without a descriptor have no files */
+	bool		tidied_once;
 	pg_atomic_uint32 shard_ids;	/* no shard has this number or a greater one */
 	dsa_pointer directory;		/* KvDirectory: where the descriptors are */
 	dsa_pointer blocks;			/* KvShardBlock: what they are allocated in */
 
 	/* set while OPENING, changed afterwards under volume_lock; see shard/volume.c */
 	slock_t		volume_lock;
-	KvVolumeRange volumes[KV_VALUE_FILE_CLASSES][KV_VOLUME_RANGES]; /* that are free, of each class, in no order */
+	/* that are free, of each class, in no order */
+	KvVolumeRange volumes[KV_VALUE_FILE_CLASSES][KV_VOLUME_RANGES];
 
 	/* set while OPENING, constant afterwards */
 	uint32		cache_id;		/* of this opening; never repeats while the server runs, so
@@ -353,7 +377,10 @@ kv_shard(const KvStore *store, uint32 shard_id)
 
 /* shard/runset.c */
 
-/* Do the values of a shard's largest run lie in the order of keys?  Runs do not change: found out once. */
+/*
+ * Do the values of a shard's largest run lie in the order of keys? Runs do not change: found out
+ * once.
+ */
 typedef enum KvRunOrder
 {
 	KV_RUN_ORDER_NOT_KNOWN,
@@ -414,7 +441,10 @@ kv_shard_for(const KvStore *store, const uint8 *key, int keylen)
 	return kv_route(store, (KvKey) {key, keylen}).shard_id;
 }
 
-/* registry.c: who waits for a compaction of the shard has it hurry, and says so each second at least. */
+/*
+ * registry.c: who waits for a compaction of the shard has it hurry, and says so each second at
+ * least.
+ */
 extern void kv_shard_await(KvShard *shard);
 extern bool kv_shard_is_awaited(const KvShard *shard);
 extern uint32 kv_shard_first(const KvStore *store);	/* that of the lowest keys */
@@ -457,13 +487,18 @@ kv_store_nshards(KvStore *store)
 extern uint32 kv_shard_from(KvStore *store, uint32 shard_id);
 
 /*
- * Every shard in the map, by number, and behind the last those whose bounds have changed meanwhile: so
+ * Every shard in the map, by number, and behind the last those whose bounds have changed meanwhile:
+ * so
  * all keys are met, and some perhaps twice.  No lock of a shard is held between two of them.
  */
 #define kv_each_shard(store, shard_id) \
-	for (uint32 each_##shard_id[2] = {0, 0}, shard_id = kv_each_next(store, each_##shard_id, KV_NO_SHARD); \
+	for (uint32 each_##shard_id[2] = {0, 0}, \
+		 shard_id = kv_each_next(store, each_##shard_id, KV_NO_SHARD); \
 		 shard_id != KV_NO_SHARD; shard_id = kv_each_next(store, each_##shard_id, shard_id))
-/* The shard after this one, or KV_NO_SHARD; of KV_NO_SHARD the first.  each: {0, 0}, and kept from one to the next. */
+/*
+ * The shard after this one, or KV_NO_SHARD; of KV_NO_SHARD the first. each: {0, 0}, and kept from
+ * one to the next.
+ */
 extern uint32 kv_each_next(KvStore *store, uint32 each[2], uint32 shard_id);
 
 /* Every shard of which there is a descriptor, in the map or not. */
@@ -499,7 +534,10 @@ extern void kv_map_free(KvStore *store);
 extern Size kv_map_memory(const KvMap *map);	/* what kv_map_begin needs */
 extern void kv_map_set_state(KvStore *store, KvMapState state);
 extern bool kv_map_is_done(const KvStore *store);
-/* May files go that no shard in the map needs?  Else images of shards that have left it may list them. */
+/*
+ * May files go that no shard in the map needs? Else images of shards that have left it may list
+ * them.
+ */
 extern bool kv_map_lets_go(const KvStore *store);
 extern bool kv_map_claim(KvStore *store);	/* SETTLED to CHANGING; false: it is not resolved */
 
@@ -532,12 +570,16 @@ extern void kv_runset_forget(const KvStore *store);
 /*
  * ---- valuefiles.c ----
  *
- * A value file is made OPEN (buffer/largevalue.c) and takes write buffers and large values until one does not fit;
+ * A value file is made OPEN (buffer/largevalue.c) and takes write buffers and large values until
+ * one does not fit;
  * then it is CLOSED, and another is made.  At most one is open; a shard that has none gets
  * one with its next value.  Recovery lists a value file when it meets an entry that names it.
  * The shard's lock is held, but where it says otherwise.
  */
-/* Of n items, each of which begins with a place and that are in their order: the first from this one on, or n. */
+/*
+ * Of n items, each of which begins with a place and that are in their order: the first from this
+ * one on, or n.
+ */
 extern int	kv_first_from(const void *items, Size size, int n, KvAddress address);
 /* The value file with this address; NULL: it is not in the list. */
 extern KvShardValueFile *kv_value_file_find(const KvShard *shard, KvAddress address);
@@ -576,7 +618,9 @@ extern int	kv_value_file_next_class(const KvShard *shard, Size len);
  * value files have.  False: there is no memory.
  */
 extern bool kv_value_files_load(KvShard *shard, const KvManifest *manifest, bool durable);
-/* In recovery, no lock held: of the value files in the list as much is used as another list says. */
+/*
+ * In recovery, no lock held: of the value files in the list as much is used as another list says.
+ */
 extern void kv_value_files_use(KvShard *shard, const KvManifest *other);
 /* The manifest of the shard as it is now; its list is palloc'd. */
 extern void kv_shard_describe(const KvShard *shard, KvManifest *manifest);
@@ -595,8 +639,8 @@ extern void kv_move_redo(KvStore *store, Oid tablespace, uint64 lsn);
  */
 extern void kv_space_leave(const KvStoreKey *key, uint64 id, Oid tablespace);
 /*
- * Do not name tablespaces any more where the store has no directory; nothing, if it misses a value file that
- * a shard lists, for that may lie there, where a link or a file system was forgotten.
+ * Do not name tablespaces any more where the store has no directory; nothing, if it misses a value
+ * file that a shard lists, for that may lie there, where a link or a file system was forgotten.
  */
 extern void kv_spaces_tidy(KvStore *store);
 
@@ -606,9 +650,10 @@ extern void kv_volume_gucs(void);	/* at start: settings of tests */
 extern void kv_volumes_find(KvStore *store, const KvFound *found);
 extern void kv_volume_note(KvStore *store, KvAddress address);	/* its volume is not */
 /*
- * A volume that no other shard has, nor gets before the store is opened again; in redo, that no record
- * which is still to be replayed names, either.  Of the class, or if that has none, of a larger one.  0: there
- * is none.
+ * A volume that no other shard has, nor gets before the store is opened again; in redo, that no
+ * record
+ * which is still to be replayed names, either. Of the class, or if that has none, of a larger one.
+ * 0: there is none.
  */
 extern uint32 kv_volume_take(KvStore *store, int class);
 
@@ -640,7 +685,8 @@ kv_value_file_taken(const KvShard *shard, const KvShardValueFile *value_file)
 {
 	uint64		used = kv_value_file_end(shard, value_file) - value_file->value_file.address;
 
-	return (value_file->value_file.flags & KV_VALUE_FILE_SHARED) ? Min(value_file->share, used) : used;
+	return (value_file->value_file.flags & KV_VALUE_FILE_SHARED) ? Min(value_file->share, used)
+		: used;
 }
 
 /* Bytes of its value files that are taken.  Without the lock: about so. */
@@ -657,10 +703,12 @@ extern void kv_value_file_note_log(KvShard *shard, KvAddress address, uint32 log
 /* horizon: one that was seen, not long ago. */
 extern void kv_dying_add(KvDying *dying, uint64 bytes, uint64 xid, uint64 horizon);
 extern void kv_dying_counted(KvDying *dying, uint64 sum);	/* all up to here was counted */
-extern uint64 kv_dying_kept(const KvDying *dying, uint64 horizon);	/* so much somebody may still see */
+/* so much somebody may still see */
+extern uint64 kv_dying_kept(const KvDying *dying, uint64 horizon);
 
 /* Exclusively: a value that lies in the value files is replaced or deleted, by this transaction. */
-extern void kv_value_file_note_dead(KvStore *store, KvShard *shard, const KvVersion *version, uint64 xid);
+extern void kv_value_file_note_dead(KvStore *store, KvShard *shard, const KvVersion *version,
+									uint64 xid);
 /*
  * Exclusively: redo has written this version, and nobody has looked what it replaces.  So
  * much of the shard is to be counted.
@@ -669,7 +717,8 @@ extern void kv_shard_note_redone(KvShard *shard, const KvVersion *version);
 /* About how many bytes of the value file something names; not more than are used.  Lock held. */
 extern uint64 kv_value_file_live(const KvShard *shard, const KvShardValueFile *value_file);
 /*
- * May the value file be emptied (I 15)?  It is closed, no transaction that has reserved a large value
+ * May the value file be emptied (I 15)? It is closed, no transaction that has reserved a large
+ * value
  * in it runs, and all entries that name it are in runs.  horizon: kv_xid_horizon().  Once
  * true it stays so.  Who empties value files sets KV_VALUE_FILE_INPUT, under the exclusive lock, on
  * those for which this is true, and takes it away from those that are not empty in the end.
@@ -677,155 +726,6 @@ extern uint64 kv_value_file_live(const KvShard *shard, const KvShardValueFile *v
  */
 extern bool kv_value_file_may_be_input(const KvShard *shard, const KvShardValueFile *value_file,
 									   uint64 horizon);
-
-/*
- * ---- retired.c ----
- *
- * A value file leaves the list when a merge of all runs has emitted no entry that names it, and
- * it is marked a compaction input.  It is *retired* then: its file stays for the newest image, for a
- * base backup, and at level 'keys' for redo.  When nothing of that needs it any more it is
- * released: renamed out of its directory, where the maintainer frees it step by step.
- */
-/* What a merge of all runs has emitted, by value file. */
-typedef struct KvValueFileCount
-{
-	KvAddress	address;
-	uint64		refs;			/* entries */
-	uint64		live;			/* bytes of their values */
-	uint64		dead_since;		/* KvShardValueFile.dead_since when counting began */
-	bool		uncertain;		/* some of it may be dead soon */
-	bool		leaves;			/* the list */
-	bool		shared;			/* … and may be in another shard's … */
-	uint64		used;			/* … and has so many bytes */
-} KvValueFileCount;
-
-typedef struct KvCounts
-{
-	int			n;
-	int			room;
-	int			last;			/* the one that was counted last */
-	uint64		tail;			/* how many bytes all values would take, in the order of keys, … */
-	uint64		footprint;		/* … and do if each is among others of its kind */
-	uint64		uncertain;		/* bytes of those that may be dead when all transactions … */
-	uint64		uncertain_until; /* … before this one have ended */
-	uint64		redone;			/* KvShard.redone_bytes when counting began */
-	uint64		died;			/* KvDying.sum then */
-	uint32		countings;		/* KvShard.countings then */
-	KvValueFileCount *value_files;	/* by address, palloc'd */
-} KvCounts;
-
-/* Nothing is counted yet, of the value files in the list and others; palloc'd.  Lock held. */
-extern KvCounts *kv_counts_begin(const KvShard *shard);
-/*
- * An entry is emitted whose value, if len > 0, lies at this location, perhaps a new one; keys
- * come in order.  What counts is the space that the values would take in that order, padding
- * included: so a value file that was written in order has nothing dead.  uncertain: an older snapshot
- * sees it, or its transaction has not ended.
- */
-extern void kv_counts_add(KvCounts *counts, KvLocation location, uint32 len, bool uncertain);
-/* Of the value file with this address; NULL: nothing was counted, and it was not in the list. */
-extern KvValueFileCount *kv_counts_find(const KvCounts *counts, KvAddress address);
-/*
- * Have room for n more retired value files; false: there is no memory.  The caller is the shard's
- * maintainer; its lock is not held.
- */
-extern bool kv_retired_reserve(KvShard *shard, int n);
-extern bool kv_retired_make_room(KvShard *shard);	/* likewise for all compaction inputs */
-/*
- * A merge of all runs is about to be published: take what retires from the list of the
- * manifest, which kv_shard_describe has just made and files.first_log of which is the new
- * one, and note how much is live of the others.  horizon: that of the merge, or an older
- * one.  Lock held since the description.
- */
-extern void kv_counts_apply(KvCounts *counts, const KvShard *shard, uint64 horizon,
-							KvManifest *manifest);
-/*
- * The manifest is there: the same in the shard.  lsn: where the WAL ends.  If a value file
- * retires an image is asked for.  Returns how many do.  Lock held, exclusively.
- */
-extern int	kv_value_files_retire(KvShard *shard, const KvCounts *counts, uint64 lsn);
-/*
- * All runs of one moment, when first_log was that, have been counted, and nothing else: the
- * shard's value files have what was counted.  Lock held, exclusively.
- */
-extern void kv_counts_note_runs(KvShard *shard, const KvCounts *counts, uint32 first_log);
-/* Likewise for these value files, which came into the list with the merge that was counted. */
-extern void kv_counts_note(KvShard *shard, const KvCounts *counts, const KvValueFile *value_files, int n);
-/* In recovery, no lock held: the newest image lists it, the manifest does not. */
-extern bool kv_retired_add(KvShard *shard, const KvValueFile *value_file, uint32 until_image);
-/* In recovery, lock held exclusively: an entry names it, so it is not retired after all. */
-extern void kv_retired_remove(KvShard *shard, KvAddress address);
-/* NULL: no retired value file has the address.  Lock held. */
-extern KvRetired *kv_retired_find(const KvShard *shard, KvAddress address);
-/* Does a retired value file wait for an image that is not made yet?  Lock held. */
-extern bool kv_retired_wants_image(const KvShard *shard);
-extern void kv_retired_free(KvShard *shard);	/* nobody uses the shard any more, or it is recovered anew: there are none */
-
-/* What a retired value file waits for, the last thing first. */
-typedef enum KvRetiredWait
-{
-	KV_WAITS_FOR_NOTHING,		/* it goes in a moment */
-	KV_WAITS_FOR_IMAGE,
-	KV_WAITS_FOR_CHECKPOINT,
-	KV_WAITS_FOR_BACKUP
-} KvRetiredWait;
-
-extern const char *const kv_retired_wait_names[];	/* for people */
-
-/* What keeps this one, backups apart?  Lock held. */
-extern KvRetiredWait kv_retired_waits_for(const KvStore *store, const KvShard *shard, const KvRetired *retired);
-/*
- * The greatest of those of the shard's retired value files that wait for no later image than this
- * (KV_ANY_IMAGE: of all); *bytes: what these have.  Takes the lock.
- */
-extern KvRetiredWait kv_retired_wait(const KvStore *store, uint32 shard_id, uint32 until_image,
-									 uint64 *bytes);
-#define KV_ANY_IMAGE	PG_UINT32_MAX
-/* The last image that the shard's retired value files wait for; 0: there are none.  Takes the lock. */
-extern uint32 kv_retired_until(KvShard *shard);
-/*
- * Have an image of the shard made soon, whether or not there is a checkpoint.  Takes the
- * lock.  In recovery it is made with the next DURABLE.
- */
-extern void kv_image_want(KvShard *shard);
-
-/*
- * ---- shared.c ----
- *
- * Shards that were made of one list the same value files, SHARED, until each has emptied them.  Of
- * the bytes of such a value file each shard counts a share as its own.
- */
-/* Does another shard in the map need a value file that this one has retired, and nothing else needs? */
-typedef enum KvSharers
-{
-	KV_SHARERS_NONE,			/* its file may go */
-	KV_SHARERS_SOME,			/* they have its share now */
-	KV_SHARERS_UNKNOWN			/* the map is about to change, or has: ask again later */
-} KvSharers;
-
-/* In the process that makes images; takes other shards' locks. */
-extern KvSharers kv_value_file_sharers(KvStore *store, uint32 shard_id, const KvRetired *retired);
-/*
- * Another shard has left the map, and had no entries: what it leaves is retired in this one, unless
- * this one lists it, too.  There is room; takes the lock.
- */
-extern void kv_retired_inherit(KvShard *shard, const KvRetired *left, int n);
-/* Recovery of all shards has ended: value files that several list are SHARED.  Takes their locks. */
-extern void kv_value_files_find_shared(KvStore *store);
-
-/* ---- release.c ---- */
-/*
- * Release what may go (I 14).  In the process that makes images; takes extend_lock and the
- * lock.  A file that cannot be renamed is a WARNING, and stays retired.
- */
-extern void kv_retired_release(KvStore *store, uint32 shard_id);
-/*
- * A value file that nothing needs goes: its file is taken out of sight.  0 (also if it is not
- * there) or an errno.
- */
-extern int	kv_value_file_discard(KvStore *store, KvAddress address);
-/* Of a file with the name that it got there so many bytes were freed.  Takes the registry's lock. */
-extern void kv_value_file_note_freed(const char *name, uint64 bytes);
 
 /* ---- files.c ---- */
 /* The numbers of the runs, at most KV_MAX_UNFROZEN + 1, newest first.  Returns how many. */
@@ -849,7 +749,8 @@ extern void kv_files_let_go(void);
 typedef struct KvBackups
 {
 	slock_t		mutex;			/* of pids */
-	pg_atomic_uint32 run;		/* KV_BACKUPS_RUN: they do, or did at the last look; and its number */
+	/* KV_BACKUPS_RUN: they do, or did at the last look; and its number */
+	pg_atomic_uint32 run;
 	int			pids[KV_MAX_BACKUPS];	/* sessions with pg_backup_start, or 0 */
 } KvBackups;
 
@@ -880,7 +781,8 @@ extern HTAB *kv_store_hash;
 extern HTAB *kv_table_hash;
 /* In whatever state; NULL: not known.  The caller has the registry's lock, except in redo. */
 extern KvStore *kv_store_find(Oid dboid, Oid relid, uint32 generation);
-extern KvStore *kv_store_live(const KvStoreKey *key);	/* NULL: dropped, or not loaded; takes the lock */
+/* NULL: dropped, or not loaded; takes the lock */
+extern KvStore *kv_store_live(const KvStoreKey *key);
 extern bool kv_store_is_known(const KvStoreKey *key);	/* in whatever state; takes the lock */
 /*
  * The stores of a database, or of all (InvalidOid), that are in this state, each with a
@@ -889,7 +791,10 @@ extern bool kv_store_is_known(const KvStoreKey *key);	/* in whatever state; take
  */
 extern List *kv_stores_pin_state(Oid dboid, KvStoreState state);
 extern void kv_stores_unpin(List *stores);	/* gives back the pins, and frees the list */
-/* Gives back the pins of those that were dropped since, but for one, and puts NULL in their place: so their write buffers come back. */
+/*
+ * Gives back the pins of those that were dropped since, but for one, and puts NULL in their place:
+ * so their write buffers come back.
+ */
 extern void kv_stores_unpin_dropped(List *stores, const KvStore *but);
 
 #endif							/* KV_SHARD_H */

@@ -5,7 +5,7 @@
  * A split moves no value, so the new shards list the value files of the old one, each of them those
  * that its entries name.  Each empties them for itself; who has retired one as the last removes
  * its file.  At level 'keys' redo may also put an entry of an older map into a shard that did
- * not list its value file.  So in a store that has had other maps than its first every value file is
+ * not list its value file. So in a store that has had other maps than its first every value file is
  * looked for in all shards before it goes, whether or not it is marked as SHARED.
  *
  * What a shared value file takes is counted once: each shard has a share of it, by what it has live
@@ -15,9 +15,13 @@
 
 #include "engine/base/area.h"
 #include "engine/base/types.h"
+#include "engine/shard/retired.h"
 #include "engine/shard/shard.h"
 
-/* Another shard in the map that lists the value file, or has retired it; KV_NO_SHARD: there is none. */
+/*
+ * Another shard in the map that lists the value file, or has retired it; KV_NO_SHARD: there is
+ * none.
+ */
 static uint32
 find_sharer(KvStore *store, uint32 shard_id, KvAddress address)
 {
@@ -37,7 +41,10 @@ find_sharer(KvStore *store, uint32 shard_id, KvAddress address)
 	return KV_NO_SHARD;
 }
 
-/* A shard counts so many bytes more of the value file as its own.  False: it does not have it.  Lock held. */
+/*
+ * A shard counts so many bytes more of the value file as its own. False: it does not have it. Lock
+ * held.
+ */
 static bool
 take_share(KvShard *shard, KvAddress address, uint64 bytes)
 {
@@ -168,7 +175,8 @@ divide(KvStore *store, const KvListing *listings, Size n)
 		value_file = kv_value_file_find(shard, listings[i].address);
 		if (value_file != NULL)
 		{
-			uint64		used = kv_value_file_end(shard, value_file) - value_file->value_file.address;
+			uint64		used = kv_value_file_end(shard, value_file) -
+				value_file->value_file.address;
 
 			if (n > 1 || (value_file->value_file.flags & KV_VALUE_FILE_SHARED))
 				kv_value_file_divide(shard, value_file,
@@ -216,7 +224,8 @@ kv_value_files_find_shared(KvStore *store)
 		{
 			const KvShardValueFile *value_file = &kv_value_files(shard)[c];
 
-			listings[n++] = (KvListing) {value_file->value_file.address, kv_value_file_live(shard, value_file), i};
+			listings[n++] = (KvListing) {value_file->value_file.address,
+										 kv_value_file_live(shard, value_file), i};
 		}
 		LWLockRelease(&shard->lock);
 	}

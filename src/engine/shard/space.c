@@ -1,19 +1,21 @@
 /*
  * space.c
- *		How much space the values of a store take, by the lists of its value files, and how much they may.
+ *		How much space the values of a store take, by the lists of its value files, and how much
+ *		they may.
  *
  * With L live bytes a store is compacted from 1 + 93/100 (a - 1) times that on, down to
- * 1 + 9/10 (a - 1), or, where K is larger than three quarters of (a - 1) L, a fifth of that above L + K, or a
- * little more, down to a fifth; between that and the bound is what writers take until a compaction has
+ * 1 + 9/10 (a - 1), or, where K is larger than three quarters of (a - 1) L, a fifth of that above L
+ * + K, or a little more, down to a fifth; between that and the bound is what writers take until a
+ * compaction has
  * made room.  Value files are emptied whole, and the open one is not, so a little is granted to
- * each shard besides: c is the value file that it makes next for each, and what one compaction moves,
- * which is there twice until the files that it has emptied are gone: a tenth of a shard, 256 MB at
- * most, or a value file; where the index is larger than that as much as it has, up to a quarter of the
- * shard's live bytes.
+ * each shard besides: c is the value file that it makes next for each, and what one compaction
+ * moves, which is there twice until the files that it has emptied are gone: a tenth of a shard, 256
+ * MB at most, or a value file; where the index is larger than that as much as it has, up to a
+ * quarter of the shard's live bytes.
  *
- * What is retired for a backup does not count, for no compaction helps.  At level 'keys' it waits for a checkpoint;
- * when as much waits as two of these are asked for, it counts, so writers wait for the next one, which is then
- * done at once.
+ * What is retired for a backup does not count, for no compaction helps. At level 'keys' it waits
+ * for a checkpoint; when as much waits as two of these are asked for, it counts, so writers wait
+ * for the next one, which is then done at once.
  */
 #include "postgres.h"
 
@@ -25,6 +27,7 @@
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/io/io.h"
+#include "engine/shard/retired.h"
 #include "engine/shard/space.h"
 #include "engine/xact/xact.h"
 
@@ -33,9 +36,12 @@
 #define KV_JOB_VALUE_FILES	64	/* … at most so many of the smallest value files; or … */
 #define KV_ENTRY_BYTES	48		/* … as much as its index has, about so much for each entry, … */
 #define KV_INDEX_SHARE	4		/* … at most such a part of its values, if that is more */
-#define KV_GRAIN_SHARE	6		/* of a shard that has not shrunk no value file is more; see KV_VALUE_FILES_WANTED */
-#define KV_BUFFERS_SHARE	4	/* of a grain: for write buffers that are being filled when writers begin to wait */
-#define KV_STOP_SHARE	0.90	/* of the dead bytes that the bound allows: down to here it is compacted */
+/* of a shard that has not shrunk no value file is more; see KV_VALUE_FILES_WANTED */
+#define KV_GRAIN_SHARE	6
+/* of a grain: for write buffers that are being filled when writers begin to wait */
+#define KV_BUFFERS_SHARE	4
+/* of the dead bytes that the bound allows: down to here it is compacted */
+#define KV_STOP_SHARE	0.90
 #define KV_SPACE_NAP_MS 50
 #define KV_COUNT_MS		20		/* an account is good for so long for those who wait, … */
 #define KV_COUNT_FIRST_MS 1		/* … and for those who are to begin with it, … */
@@ -44,8 +50,10 @@
 #define KV_RETIRED_VALUE_FILES 64 /* so many of the smallest have a checkpoint asked for, … */
 #define KV_RETIRED_SHARE 10		/* … if they are such a part of the store */
 
-static int	beat_ms = 60000;	/* nobody waits for a compactor that has not come on for so long, … */
-static int	most_ms = 60000;	/* … nor longer than this for one write buffer; other than that in tests only */
+/* nobody waits for a compactor that has not come on for so long, … */
+static int	beat_ms = 60000;
+/* … nor longer than this for one write buffer; other than that in tests only */
+static int	most_ms = 60000;
 
 const char *const kv_space_wait_names[] = {
 	[KV_SPACE_WAITS_NOT] = NULL,
@@ -81,7 +89,10 @@ kv_space_pays(uint64 used, uint64 live)
 	return used > live && (live == 0 || used - live > Max(used / KV_PAYS_SHARE, KV_BLOCK));
 }
 
-/* A compaction job is short, but pays for rewriting the index (all of it, each time), and empties one value file at least.  Lock held. */
+/*
+ * A compaction job is short, but pays for rewriting the index (all of it, each time), and empties
+ * one value file at least. Lock held.
+ */
 static void
 measure(const KvShard *shard, KvShardSpace *space)
 {
@@ -170,7 +181,8 @@ kv_space_start(const KvStoreSpace *space, uint64 live)
 uint64
 kv_space_start_unkept(const KvStoreSpace *space, uint64 live)
 {
-	return space->amp == 0 ? PG_UINT64_MAX : kv_space_mark(space->amp, KV_START_SHARE, live, 0, space->all.grain / 2);
+	return space->amp == 0 ? PG_UINT64_MAX
+		: kv_space_mark(space->amp, KV_START_SHARE, live, 0, space->all.grain / 2);
 }
 
 uint64
@@ -180,8 +192,8 @@ kv_space_wants_checkpoint(const KvStoreSpace *space)
 }
 
 /*
- * What is there besides the lists of value files.  What was set aside for passes by hand and for order is so until they
- * have ended, and what they have emptied is freed.
+ * What is there besides the lists of value files. What was set aside for passes by hand and for
+ * order is so until they have ended, and what they have emptied is freed.
  */
 static void
 add_what_goes(KvStore *store, KvStoreSpace *space)
@@ -243,7 +255,8 @@ kv_store_space(KvStore *store, KvStoreSpace *space)
 		return;
 	}
 	space->start = kv_space_start(space, space->all.live);
-	space->stop = kv_space_mark(space->amp, KV_STOP_SHARE, space->all.live, space->all.kept, space->all.grain / 4);
+	space->stop = kv_space_mark(space->amp, KV_STOP_SHARE, space->all.live, space->all.kept,
+								space->all.grain / 4);
 	space->bound = kv_space_mark(space->amp, 1, space->all.live, space->all.kept,
 						  space->all.grain + space->all.job + space->aside);
 }
@@ -291,7 +304,10 @@ kv_space_taken(KvStore *store)
 
 /* ---- writers who wait ---- */
 
-/* Does the account, counted anew if nobody who comes here has done so for that time, say that there is no room? */
+/*
+ * Does the account, counted anew if nobody who comes here has done so for that time, say that there
+ * is no room?
+ */
 static bool
 is_really_short(KvStore *store, int ms)
 {
@@ -300,7 +316,8 @@ is_really_short(KvStore *store, int ms)
 	bool		mine;
 
 	SpinLockAcquire(&store->space.mutex);
-	mine = now - store->space.counted >= Max(ms * INT64CONST(1000), store->space.count_took * KV_COUNT_SHARE);
+	mine = now - store->space.counted >=
+		Max(ms * INT64CONST(1000), store->space.count_took * KV_COUNT_SHARE);
 	if (mine)
 		store->space.counted = now;
 	SpinLockRelease(&store->space.mutex);
@@ -349,7 +366,8 @@ kv_space_wait(KvStore *store, TimestampTz *begin)
 		if (beat_now != beat)
 			since = now;
 		else if (TimestampDifferenceExceeds(since, now, beat_ms))
-			pg_atomic_write_u32(&store->space_stalled, beat_now);	/* for all, until the next beat */
+			/* for all, until the next beat */
+			pg_atomic_write_u32(&store->space_stalled, beat_now);
 		beat = beat_now;
 		made = !TimestampDifferenceExceeds(*begin, now, most_ms);
 		if (made)

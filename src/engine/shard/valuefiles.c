@@ -16,7 +16,8 @@
 #include "engine/value/value.h"
 
 #define KV_VALUE_FILES_FIRST	2 /* room in the first list */
-#define KV_DEAD_UNTOLD	(64 * 1024)	/* bytes of values, until the store is told that they have died */
+/* bytes of values, until the store is told that they have died */
+#define KV_DEAD_UNTOLD	(64 * 1024)
 
 int
 kv_first_from(const void *items, Size size, int n, KvAddress address)
@@ -40,9 +41,11 @@ kv_first_from(const void *items, Size size, int n, KvAddress address)
 static int
 first_from(const KvShard *shard, KvAddress address)
 {
-	StaticAssertStmt(offsetof(KvShardValueFile, value_file.address) == 0, "an item begins with its place");
+	StaticAssertStmt(offsetof(KvShardValueFile, value_file.address) == 0,
+					 "an item begins with its place");
 	return shard->nvalue_files == 0 ? 0 :
-		kv_first_from(kv_value_files(shard), sizeof(KvShardValueFile), shard->nvalue_files, address);
+		kv_first_from(kv_value_files(shard), sizeof(KvShardValueFile), shard->nvalue_files,
+					  address);
 }
 
 KvShardValueFile *
@@ -87,7 +90,8 @@ kv_value_files_make_room(KvShard *shard, int n)
 	need = shard->nvalue_files + shard->value_files_promised + n;
 	LWLockRelease(&shard->lock);
 	return need <= shard->value_files_capacity ||
-		kv_shard_list_grow(shard, &shard->value_files, sizeof(KvShardValueFile), &shard->nvalue_files,
+		kv_shard_list_grow(shard, &shard->value_files, sizeof(KvShardValueFile),
+						   &shard->nvalue_files,
 						   &shard->value_files_capacity,
 						   Max(need, Max(KV_VALUE_FILES_FIRST, shard->value_files_capacity * 2)));
 }
@@ -101,7 +105,8 @@ kv_value_file_add(KvShard *shard, const KvValueFile *value_file)
 	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
 	Assert(shard->nvalue_files < shard->value_files_capacity);
 	if (i < shard->nvalue_files && at->value_file.address == value_file->address)
-		elog(ERROR, "value file at %llx is in the list already", (unsigned long long) value_file->address);
+		elog(ERROR, "value file at %llx is in the list already",
+			 (unsigned long long) value_file->address);
 	memmove(at + 1, at, (shard->nvalue_files - i) * sizeof(KvShardValueFile));
 	memset(at, 0, sizeof(*at));
 	at->value_file = *value_file;
@@ -144,7 +149,8 @@ void
 kv_value_file_close(KvShard *shard)
 {
 	if (shard->open_address != 0)
-		kv_value_file_find(shard, shard->open_address)->value_file.used = shard->value_tail - shard->open_address;
+		kv_value_file_find(shard, shard->open_address)->value_file.used = shard->value_tail -
+			shard->open_address;
 	shard->open_address = shard->value_tail = shard->value_allocated = 0;
 }
 
@@ -188,7 +194,8 @@ kv_value_files_load(KvShard *shard, const KvManifest *manifest, bool durable)
 		value_file->trusted = value_file->counted = value_file->value_file.used;
 		if (!(value_file->value_file.flags & KV_VALUE_FILE_SORTED))
 			shard->written += (value_file->value_file.flags & KV_VALUE_FILE_SHARED) ?
-				Min(value_file->value_file.live, value_file->value_file.used) : value_file->value_file.used;
+				Min(value_file->value_file.live, value_file->value_file.used)
+				: value_file->value_file.used;
 		if (durable)
 			value_file->value_file.flags |= KV_VALUE_FILE_SYNCED | KV_VALUE_FILE_NAMED;
 	}
@@ -209,7 +216,8 @@ kv_value_files_use(KvShard *shard, const KvManifest *other)
 
 		if (ours == NULL || theirs->used <= kv_value_file_end(shard, ours) - theirs->address)
 			continue;
-		kv_value_file_grown(shard, ours, theirs->address + theirs->used - kv_value_file_end(shard, ours));
+		kv_value_file_grown(shard, ours,
+							theirs->address + theirs->used - kv_value_file_end(shard, ours));
 		ours->value_file.used = theirs->used;
 		if (kv_value_file_is_open(shard, ours))
 		{
@@ -235,7 +243,8 @@ kv_shard_describe(const KvShard *shard, KvManifest *manifest)
 		const KvShardValueFile *value_file = &kv_value_files(shard)[i];
 
 		manifest->value_files[i] = value_file->value_file;
-		manifest->value_files[i].used = kv_value_file_end(shard, value_file) - value_file->value_file.address;
+		manifest->value_files[i].used = kv_value_file_end(shard, value_file) -
+			value_file->value_file.address;
 
 		/* after a restart nobody knows any more what there was to doubt, or has died since */
 		if (value_file->value_file.flags & KV_VALUE_FILE_UNCERTAIN)
@@ -260,14 +269,16 @@ kv_value_file_note_log(KvShard *shard, KvAddress address, uint32 log_number)
 	/* what was counted is not all any more; what was dead then stays so */
 	value_file->value_file.last_log = log_number;
 	if (value_file->value_file.live != KV_NOT_KNOWN)
-		value_file->dead_then = value_file->counted - Min(value_file->value_file.live, value_file->counted);
+		value_file->dead_then = value_file->counted -
+			Min(value_file->value_file.live, value_file->counted);
 	value_file->value_file.live = KV_NOT_KNOWN;
 }
 
 void
 kv_value_file_note_dead(KvStore *store, KvShard *shard, const KvVersion *version, uint64 xid)
 {
-	KvShardValueFile *value_file = kv_value_file_find(shard, KV_LOCATION_ADDRESS(version->location));
+	KvShardValueFile *value_file = kv_value_file_find(shard,
+													  KV_LOCATION_ADDRESS(version->location));
 	uint64		bytes = kv_value_footprint(version->len) * Max(shard->padding, 256) / 256;
 
 	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));

@@ -11,8 +11,8 @@
  * between them is found free again by a later start.  So what volumes are needed for is what
  * lives, and what has come between two starts.
  *
- * At level 'keys' a value file that was lost with the power is named by records of the WAL only, and
- * redo meets these in any order; before it has met them all it must not give such a volume to
+ * At level 'keys' a value file that was lost with the power is named by records of the WAL only,
+ * and redo meets these in any order; before it has met them all it must not give such a volume to
  * another shard.  So there redo takes volumes of the upper half of a class from the end, and
  * sessions those of the lower half from the beginning; and each half has ranges in mind of its
  * own, or the longer ones of one might leave the other none.
@@ -116,7 +116,10 @@ kv_volumes_find(KvStore *store, const KvFound *found)
 	}
 }
 
-/* A session's is the first of the lower half, or at other levels than 'keys' of all; redo's the last of the upper. */
+/*
+ * A session's is the first of the lower half, or at other levels than 'keys' of all; redo's the
+ * last of the upper.
+ */
 static KvVolumeRange *
 find_free(KvStore *store, int class, bool in_redo)
 {
@@ -148,7 +151,8 @@ kv_volume_take(KvStore *store, int class)
 		KvVolumeRange *range = find_free(store, class, in_redo);
 
 		if (range != NULL)
-			volume = KV_LEGACY_VOLUMES + class * KV_CLASS_VOLUMES + (in_redo ? --range->end : range->begin++);
+			volume = KV_LEGACY_VOLUMES + class * KV_CLASS_VOLUMES +
+				(in_redo ? --range->end : range->begin++);
 	}
 	SpinLockRelease(&store->volume_lock);
 	return volume;

@@ -2,7 +2,7 @@
  * absorb.c
  *		A shard that has nothing goes, and a neighbour has its range.
  *
- * It has no entries, so again nothing is copied.  Value files that it still lists nothing names; the
+ * It has no entries, so again nothing is copied. Value files that it still lists nothing names; the
  * neighbour retires them.  It is not empty while a transaction runs that has reserved a large value
  * there: the value may be on its way to the value file.
  *
@@ -87,7 +87,9 @@ maintain_neighbour(KvAbsorption *absorption)
 	return absorption->maintains;
 }
 
-/* If it is empty, it stays so: nobody flushes or compacts it from now on, and writers are halted. */
+/*
+ * If it is empty, it stays so: nobody flushes or compacts it from now on, and writers are halted.
+ */
 static bool
 take_empty(KvAbsorption *absorption)
 {
@@ -119,7 +121,8 @@ prepare_inheritance(KvAbsorption *absorption)
 	{
 		const KvShardValueFile *value_file = &kv_value_files(shard)[i];
 
-		absorption->left[i] = (KvRetired) {value_file->value_file, 0, lsn, kv_value_file_taken(shard, value_file)};
+		absorption->left[i] = (KvRetired) {value_file->value_file, 0, lsn,
+										   kv_value_file_taken(shard, value_file)};
 	}
 	LWLockRelease(&shard->lock);
 	return kv_retired_reserve(kv_shard(change->store, change->neighbour), absorption->nleft);

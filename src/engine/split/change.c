@@ -2,7 +2,7 @@
  * change.c
  *		One change of a store's map: who makes it, and how it comes to count.
  *
- * The map's file is written and synced, so that whenever it has its name it is whole.  It is renamed
+ * The map's file is written and synced, so that whenever it has its name it is whole. It is renamed
  * into place, and then nothing can fail any more until it counts in
  * memory: what needs memory was got before.  Between the two writers are halted.
  */
@@ -81,7 +81,8 @@ kv_change_halt(KvChange *change)
 }
 
 /*
- * Who holds extend_lock syncs value files for a commit at level keys, or allocates: that takes as long as the device does, and
+ * Who holds extend_lock syncs value files for a commit at level keys, or allocates: that takes as
+ * long as the device does, and
  * others may wait for it as well.  So it is waited for while writers still go on.
  */
 void
@@ -220,7 +221,10 @@ kv_change_make(KvChange *change, int n, const uint32 *shards, const KvKey *bound
 	return true;
 }
 
-/* Nothing of who had the descriptor before; its volume goes on, and so do counts that others compare. */
+/*
+ * Nothing of who had the descriptor before; its volume goes on, and so do counts that others
+ * compare.
+ */
 static void
 forget_former(KvShard *fresh)
 {
@@ -307,7 +311,8 @@ kv_change_report(const KvChange *change)
 					change->shard_id, label) :
 			 errmsg("shard %u of %s was split into %u shards",
 					change->shard_id, label, after - before + 1),
-			 errdetail("The table has %u shards now; writers waited for at most %.1f ms at level %s.",
+			 errdetail("The table has %u shards now; writers waited for at most %.1f ms at level "
+					   "%s.",
 					   after, change->halt_us / 1000.0, levels[change->store->shape.wal])));
 	kv_shard_ids_report(change);
 }

@@ -196,7 +196,8 @@ kv_copy_memtable(KvCopy *copy, const KvMemtable *memtable)
 	KvSource	source = {.base = false};
 	KvMemtableCursor cursor;
 
-	for (KvMemtableItem *item = kv_memtable_seek(memtable, (const uint8 *) "", 0, &cursor); item != NULL;
+	for (KvMemtableItem *item = kv_memtable_seek(memtable, (const uint8 *) "", 0, &cursor);
+		 item != NULL;
 		 item = kv_memtable_next(&cursor))
 	{
 		KvKey		key = {item->key, item->keylen};

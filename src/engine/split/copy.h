@@ -21,7 +21,8 @@ typedef struct KvPart
 	KvShardFiles files;
 	uint32		first_run;		/* of those that are made */
 	KvCounts	counts;			/* by value file of the old shard */
-	KvRunWriter *writer;		/* of the run that is copied now; NULL: it has nothing of that yet */
+	/* of the run that is copied now; NULL: it has nothing of that yet */
+	KvRunWriter *writer;
 	uint32		number;
 	uint64		entries;		/* of that run, … */
 	uint64		oldest_xid;		/* … and the oldest of its xids, or 0 */

@@ -5,8 +5,9 @@
  * The new shard has nothing, so nothing is copied.  Nothing may come behind its bound
  * either, while the map is made, and that waits for the device.  So the map is made first, and
  * then writers are halted to see whether all keys are still less than the bound.  If they are not,
- * keys grow fast, and the next bound is as far ahead as they grow in some such times, and in more each time.  After some
- * tries it is given up for a while: writers would have to wait for the device.
+ * keys grow fast, and the next bound is as far ahead as they grow in some such times, and in more
+ * each time. After some tries it is given up for a while: writers would have to wait for the
+ * device.
  */
 #include "postgres.h"
 
@@ -23,7 +24,8 @@
 #include "engine/split/internal.h"
 
 #define KV_CUT_TRIES	4		/* to make the map before keys have grown beyond it */
-#define KV_CUT_AHEAD	4		/* times as far as keys have grown, and as many times that each time more */
+/* times as far as keys have grown, and as many times that each time more */
+#define KV_CUT_AHEAD	4
 
 static void
 consider(KvKey *greatest, const uint8 *key, int keylen)
@@ -125,7 +127,9 @@ find_bound(const KvChange *change, KvKey from, KvKey greatest, uint64 steps, KvK
 	return hi.data == NULL || kv_key_order(bound, &hi) < 0;
 }
 
-/* The map is there, and writers are halted; false: it will not be.  *outgrown: keys grow too fast. */
+/*
+ * The map is there, and writers are halted; false: it will not be. *outgrown: keys grow too fast.
+ */
 static bool
 make_map(KvChange *change, uint32 fresh, bool *outgrown)
 {
@@ -204,7 +208,8 @@ kv_shard_cut(KvStore *store, uint32 shard_id, bool *outgrown)
 		ereport(MyBackendType == B_BACKEND ? NOTICE : LOG,
 				(errmsg("could not add a shard after shard %u of %s",
 						shard_id, kv_table_label(store->key.dboid, store->key.relid)),
-				 errdetail("Greater keys were written to it faster than the new shard could be made."),
+				 errdetail("Greater keys were written to it faster than the new shard could be "
+						   "made."),
 				 errhint("Retry when the write rate is lower.")));
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);

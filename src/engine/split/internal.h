@@ -9,6 +9,7 @@
 
 #include "engine/base/types.h"
 #include "engine/format/format.h"
+#include "engine/shard/retired.h"
 #include "engine/shard/shard.h"
 #include "engine/split/split.h"
 
@@ -26,12 +27,15 @@ typedef struct KvChange
 	bool		halted;			/* writers of the shard wait, … */
 	TimestampTz halted_at;		/* … since then, … */
 	long		halt_us;		/* … or have waited for so long, at most */
-	KvAddress	closed;			/* its value file that was open, to be cut behind what is used of it; 0: none */
+	/* its value file that was open, to be cut behind what is used of it; 0: none */
+	KvAddress	closed;
 	uint64		closed_used;
 	bool		published;
 	bool		remains;		/* files of one that was not are still there */
-	uint32		shard_ids[KV_SPLIT_MOST]; /* for the shards that it makes; KV_NO_SHARD: there are no more */
-	uint64		left[KV_SPLIT_MOST];	/* KvShard.left_xid of those who had these, once they are taken */
+	/* for the shards that it makes; KV_NO_SHARD: there are no more */
+	uint32		shard_ids[KV_SPLIT_MOST];
+	/* KvShard.left_xid of those who had these, once they are taken */
+	uint64		left[KV_SPLIT_MOST];
 } KvChange;
 
 /* ---- change.c ---- */
@@ -46,15 +50,15 @@ extern void kv_change_forget_file(KvChange *change);
 /* From here on nobody writes to the shard; those who want to wait until the change ends, … */
 extern void kv_change_halt(KvChange *change);
 /*
- * … and nobody extends or syncs its value files: the caller has extend_lock until it drains, or resumes.  What takes longer is waited
- * for before.
+ * … and nobody extends or syncs its value files: the caller has extend_lock until it drains, or
+ * resumes. What takes longer is waited for before.
  */
 extern void kv_change_halt_free(KvChange *change);
 /* … or this.  Without effect if they do not. */
 extern void kv_change_resume(KvChange *change);
 /*
- * Behind the latter: what was written to the shard is in files and, as versions, in its memtable, and it
- * has no open value file.
+ * Behind the latter: what was written to the shard is in files and, as versions, in its memtable,
+ * and it has no open value file.
  */
 extern void kv_change_drain(KvChange *change);
 /*
@@ -78,7 +82,9 @@ extern void kv_shard_ids_choose(KvChange *change, uint64 horizon);
 extern void kv_shard_ids_report(const KvChange *change);
 /* What a shard with this number names first, which nobody has had under it. */
 extern void kv_shard_id_files(const KvStore *store, uint32 number, KvShardFiles *files);
-/* Shards that have left the map give up the memory of their lists, if nobody knows them any more. */
+/*
+ * Shards that have left the map give up the memory of their lists, if nobody knows them any more.
+ */
 extern void kv_left_free(KvStore *store);
 extern void kv_shard_id_gucs(void);
 

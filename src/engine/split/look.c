@@ -4,16 +4,17 @@
  *
  * A shard is split when its live values have kvfdw.shard_size, or a quarter of that if
  * they are small: for the index of many small values is large, and compaction reads them
- * more than once.  Each entry counts KV_ENTRY_WEIGHT bytes beside its value, as it does where the parts
- * begin: of the smallest the index is most of what a merge writes, and a recovery reads, and a store of one shard
- * has no helpers in that.  When a store has as many shards as half of the write buffers, larger ones are
- * made.
+ * more than once. Each entry counts KV_ENTRY_WEIGHT bytes beside its value, as it does where the
+ * parts begin: of the smallest the index is most of what a merge writes, and a recovery reads, and
+ * a store of one shard
+ * has no helpers in that. When a store has as many shards as half of the write buffers, larger ones
+ * are made.
  *
  * Keys that only grow fill the end of a shard.  They do if what came last, in the newer
  * runs and in the memtable, lies behind the greatest key of all that was there before.  Such a
  * shard is cut behind its greatest key at half of that size; so it never comes to be split,
- * which would leave seven shards that nobody writes to any more, and one for the next split.  One whose
- * keys grow too fast for that is left as any other that fails, until it has twice the size.
+ * which would leave seven shards that nobody writes to any more, and one for the next split. One
+ * whose keys grow too fast for that is left as any other that fails, until it has twice the size.
  */
 #include "postgres.h"
 
@@ -31,11 +32,14 @@
 
 #define KV_SMALL_VALUES		4	/* of these shards have so small a part of the size, at least */
 #define KV_BEHIND_PERCENT	90	/* so many of what came last lie behind all that was there */
-#define KV_DESERTED_MS		600000	/* an empty shard goes if nobody has written to it for so long */
-#define KV_PAUSE_MS			60000	/* after an attempt that has failed; of the same shard twice as long after each more, … */
+/* an empty shard goes if nobody has written to it for so long */
+#define KV_DESERTED_MS		600000
+/* after an attempt that has failed; of the same shard twice as long after each more, … */
+#define KV_PAUSE_MS			60000
 #define KV_PAUSE_DOUBLED	6		/* … so many times at most */
 #define KV_TURN_PAUSE_MS	1000	/* after one that has met a compaction */
-#define KV_OUTGROWN			4	/* halves, from which on one that grows too fast to be cut is split */
+/* halves, from which on one that grows too fast to be cut is split */
+#define KV_OUTGROWN			4
 #define KV_FEW_ENTRIES		64	/* of less nothing is concluded, and less is not split */
 
 static int	shard_size_mb = 1024;
@@ -50,14 +54,16 @@ void
 kv_split_gucs(void)
 {
 	DefineCustomIntVariable("kvfdw.shard_size",
-							"Sets how many bytes of values and entries a shard has before it is split.",
+							"Sets how many bytes of values and entries a shard has before it is "
+							"split.",
 							"0: shards are not split by themselves.",
 							&shard_size_mb, 1024, 0, 1024 * 1024,
 							PGC_SIGHUP, GUC_UNIT_MB, NULL, NULL, NULL);
 	kv_shard_id_gucs();
 #ifdef KVFDW_FAULTS
 	DefineCustomIntVariable("kvfdw.test_shard_kb",
-							"Sets how many kB of values and entries a shard has before it is split, for tests.",
+							"Sets how many kB of values and entries a shard has before it is "
+							"split, for tests.",
 							NULL, &test_shard_kb, 0, 0, INT_MAX,
 							PGC_SIGHUP, GUC_UNIT_KB, NULL, NULL, NULL);
 	DefineCustomBoolVariable("kvfdw.test_splits",
@@ -179,7 +185,10 @@ only_grows(KvStore *store, uint32 shard_id)
 
 /* ---- what is to be done ---- */
 
-/* Has nobody written to it for long, and is nothing left?  One that was just cut off is to be filled. */
+/*
+ * Has nobody written to it for long, and is nothing left? One that was just cut off is to be
+ * filled.
+ */
 static bool
 is_deserted(KvStore *store, uint32 shard_id)
 {
@@ -195,7 +204,10 @@ is_deserted(KvStore *store, uint32 shard_id)
 		kv_shard_is_empty(store, shard_id);
 }
 
-/* Split it, cut it, absorb it, or do nothing; true if bounds have changed.  *outgrown: it was to be cut, and grows too fast. */
+/*
+ * Split it, cut it, absorb it, or do nothing; true if bounds have changed. *outgrown: it was to be
+ * cut, and grows too fast.
+ */
 static bool
 change(KvStore *store, uint32 shard_id, bool *outgrown)
 {
@@ -269,7 +281,10 @@ kv_split_look(KvStore *store)
 		if (now < shard->split_after)
 			continue;
 
-		/* one that is due and fails, by an ERROR too, is not tried again and again, nor is another at once */
+		/*
+		 * one that is due and fails, by an ERROR too, is not tried again and again, nor is another
+		 * at once
+		 */
 		store->split_pause = TimestampTzPlusMilliseconds(now, KV_PAUSE_MS);
 		shard->split_after = TimestampTzPlusMilliseconds(now, pause_ms(shard->split_failures++));
 		changed = change(store, shard_id, &outgrown);

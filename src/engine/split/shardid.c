@@ -11,8 +11,8 @@
  *
  * Then the id is given again, with the descriptor.  Runs and logs of the new shard go on
  * behind the numbers that the old one's had, for processes keep runs by these; and
- * its value files behind the addresses, of which it has a volume.  Not at level 'none', where files of a
- * shard with an id that is new to the map are what a power loss has taken: see
+ * its value files behind the addresses, of which it has a volume. Not at level 'none', where files
+ * of a shard with an id that is new to the map are what a power loss has taken: see
  * kv_map_entries_behind.  There only splits leave ids behind, one for eight new ones.
  *
  * After a start there are descriptors for the shards in the map only, and ids that the

@@ -32,7 +32,8 @@
 
 #define KV_SWITCH_ITEMS	20000	/* keys of a memtable that may be copied while writers wait */
 #define KV_CATCH_UPS	6		/* before writers are halted, and after the map was made */
-#define KV_TURN_MS		60000	/* for so long compaction jobs leave a shard to a split that has met one */
+/* for so long compaction jobs leave a shard to a split that has met one */
+#define KV_TURN_MS		60000
 
 /* Why a shard that could be split was not. */
 typedef enum KvSplitFailure
@@ -69,7 +70,9 @@ become_compactor(KvSplit *split)
 	if (split->compactor)
 		shard->compactor = MyProcPid;
 
-	/* else it is next: compaction jobs may follow each other for as long as the shard is written to */
+	/*
+	 * else it is next: compaction jobs may follow each other for as long as the shard is written to
+	 */
 	shard->split_waits = split->compactor ? 0 :
 		TimestampTzPlusMilliseconds(kv_clock(), KV_TURN_MS);
 	LWLockRelease(&shard->lock);
@@ -183,7 +186,9 @@ copy_runs(KvSplit *split, bool keep)
 	return split->copy.nparts > 1;
 }
 
-/* Is what is left little enough for writers to wait until it is copied?  Without the lock: about so. */
+/*
+ * Is what is left little enough for writers to wait until it is copied? Without the lock: about so.
+ */
 static bool
 is_caught_up(const KvShard *shard)
 {
@@ -215,7 +220,10 @@ catch_up(KvSplit *split)
 
 /* ---- step 4 ---- */
 
-/* The map that comes, memory for it and for the value files of the new shards, and their first logs. */
+/*
+ * The map that comes, memory for it and for the value files of the new shards, and their first
+ * logs.
+ */
 static bool
 prepare_shards(KvSplit *split)
 {
@@ -265,14 +273,16 @@ list_value_files(KvSplit *split, int at, KvShard *fresh)
 	for (int i = 0; i < shard->nvalue_files; i++)
 	{
 		KvShardValueFile value_file = kv_value_files(shard)[i];
-		const KvValueFileCount *count = kv_counts_find(&copy->parts[at].counts, value_file.value_file.address);
+		const KvValueFileCount *count = kv_counts_find(&copy->parts[at].counts,
+													   value_file.value_file.address);
 		KvShardValueFile *listed;
 		uint64		share;
 		uint64		live = 0;	/* of all parts */
 
 		for (int part = 0; part < copy->nparts; part++)
 		{
-			const KvValueFileCount *one = kv_counts_find(&copy->parts[part].counts, value_file.value_file.address);
+			const KvValueFileCount *one = kv_counts_find(&copy->parts[part].counts,
+														 value_file.value_file.address);
 
 			live += one != NULL ? one->live : 0;
 		}
@@ -287,7 +297,9 @@ list_value_files(KvSplit *split, int at, KvShard *fresh)
 		listed->trusted = value_file.trusted;
 		listed->newest_writer = value_file.newest_writer;
 		share = kv_value_file_taken(shard, &kv_value_files(shard)[i]);
-		kv_value_file_divide(fresh, listed, live > 0 ? share * ((double) value_file.value_file.live / live) : share);
+		kv_value_file_divide(fresh, listed,
+							 live > 0 ? share * ((double) value_file.value_file.live / live)
+							 : share);
 	}
 	LWLockRelease(&fresh->lock);
 	LWLockRelease(&shard->lock);
@@ -537,7 +549,8 @@ report_failure(const KvSplit *split)
 {
 	static const char *const details[] = {
 		[KV_SPLIT_OUTRUN] = "It was being written faster than it could be copied.",
-		[KV_SPLIT_LACKS_MEMORY] = "The shared memory of kvfdw.memtable_memory has no room for its new shards.",
+		[KV_SPLIT_LACKS_MEMORY] =
+			"The shared memory of kvfdw.memtable_memory has no room for its new shards.",
 		[KV_SPLIT_UNSYNCED] = "Values that were moved are still to be made durable by a commit."
 	};
 	const KvStoreKey *key = &split->store->key;

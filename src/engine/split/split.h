@@ -18,7 +18,8 @@
  *	2. copy		runs are copied to runs of the new shards, which nothing names.  Flushes go
  *				on beside it, but leave the copied runs alone (KvShard.floor)
  *	3. catch up	the memtable is flushed, and what that has made is copied; until that is little
- *	4. switch	what was written up to now goes to files; writers are halted; the write buffers are drained,
+ *	4. switch	what was written up to now goes to files; writers are halted; the write buffers are
+ *	   drained,
  *				the memtable is copied to one run more; manifests are renamed, and then the map.  In
  *				memory the map counts at once
  *	5. image	of all new shards; then the old one's files go
@@ -28,7 +29,8 @@
  * power loss the newest map counts whose shards all have images (durable/mapback.c), and what
  * they lack comes from the WAL.
  *
- * Writers wait for one write buffer to be written, one memtable of at most KV_SWITCH_ITEMS keys to be
+ * Writers wait for one write buffer to be written, one memtable of at most KV_SWITCH_ITEMS keys to
+ * be
  * copied, and some small files to be renamed; readers for nothing.  No lock is held on entry,
  * and none across I/O.  A change that fails, by an ERROR or the end of its process, has done
  * nothing: until the map is there that is files which nothing names, and behind it nothing
@@ -54,8 +56,8 @@ extern bool kv_split_look(KvStore *store);
 /* May the store's map be changed now?  If not, who asks is told to try again. */
 extern bool kv_split_is_possible(KvStore *store);
 /*
- * Ends the shard behind its greatest key.  False: it has none, or it is not possible now; *outgrown, if keys are
- * written faster than that.
+ * Ends the shard behind its greatest key. False: it has none, or it is not possible now; *outgrown,
+ * if keys are written faster than that.
  */
 extern bool kv_shard_cut(KvStore *store, uint32 shard_id, bool *outgrown);
 /*

@@ -13,10 +13,12 @@
  *		OPEN	takes write buffers and large values, at KvShard.value_tail; at most one of a shard
  *		CLOSED	takes nothing more, but what was reserved in it may still be written
  *
- *		RETIRED	was a compaction input; not in the list, but somebody may go back to it (shard/retired.c)
+ *		RETIRED	was a compaction input; not in the list, but somebody may go back to it
+ *			(shard/retired.c)
  *
- * Open and closed ones are in the list of their shard (shard/valuefiles.c), which manifests and images copy.
- * A value file is made, and another closed, under the shard's extend_lock; the list changes
+ * Open and closed ones are in the list of their shard (shard/valuefiles.c), which manifests and
+ * images copy. A value file is made, and another closed, under the shard's extend_lock; the list
+ * changes
  * under the shard's lock.  So the order is extend_lock, then lock, and no descriptor is
  * opened under the latter.
  *
@@ -104,7 +106,8 @@ kv_value_footprint(Size len)
 /*
  * This process's descriptor of a value file, good until it is trimmed or forgotten; opening
  * is the store's cache_id.  If the file is missing: with KV_IO_CREATE it is made, with
- * KV_IO_MISSING_OK the answer is -1, and without either it is an ERROR.  KV_IO_FAIL_OK: -1, too, if it cannot
+ * KV_IO_MISSING_OK the answer is -1, and without either it is an ERROR. KV_IO_FAIL_OK: -1, too, if
+ * it cannot
  * be opened.  The file may go later:
  * then a read of it, which may have to open it again, has the result -ENOENT, and the next call
  * here finds it missing.

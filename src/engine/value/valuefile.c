@@ -139,7 +139,8 @@ kv_value_verify(const KvStoreKey *store, KvKey key, const char *value,
 			 errdetail("Offset %llu, length %u, encoded key \\x%s%s.",
 					   (unsigned long long) kv_offset_of(KV_LOCATION_ADDRESS(version->location)),
 					   version->len, hex, shown < key.len ? "…" : ""),
-			 errhint("Other keys of the table are not affected; kvfdw_check() lists every damaged entry.")));
+			 errhint("Other keys of the table are not affected; kvfdw_check() lists every damaged "
+					 "entry.")));
 	return false;
 }
 
@@ -253,7 +254,8 @@ open_file(const KvStoreKey *store, uint32 opening, KvFileId id, bool cached, int
 	File		file;
 
 	if (open_files == NULL)
-		open_files = kv_hash_create("kvfdw value files", sizeof(KvFileKey), sizeof(KvOpenFile), TopMemoryContext);
+		open_files = kv_hash_create("kvfdw value files", sizeof(KvFileKey), sizeof(KvOpenFile),
+									TopMemoryContext);
 	Assert(opening != 0);
 	entry = hash_search(open_files, &key, HASH_FIND, NULL);
 	if (entry != NULL && !kv_io_is_gone(entry->file))

@@ -32,7 +32,8 @@ typedef struct KvWrite
 	uint32		crc;
 	KvValueHome	placing;
 	uint32		large_value_shard; /* whose value file has it, if it is a large value */
-	bool		nowait;			/* refuse rather than wait for a checkpointer, a write buffer or memory … */
+	/* refuse rather than wait for a checkpointer, a write buffer or memory … */
+	bool		nowait;
 	bool		refused;		/* … and this says that it was */
 	TimestampTz waits_since;	/* for room that a compaction makes; 0: not yet */
 	bool		waited;			/* too long, so it takes some all the same */

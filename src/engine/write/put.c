@@ -105,8 +105,9 @@ kv_put_if(KvStore *store, KvKey key, const KvVersion *expected, const KvPutValue
 #define STORE_FACTOR	UINT64CONST(0x9E3779B97F4A7C15)
 
 /*
- * Redo gives places anew, to other values perhaps, and a standby has places of its own.  So the number
- * depends on the run of the server.  An incarnation would not do for that: a standby that is started
+ * Redo gives places anew, to other values perhaps, and a standby has places of its own. So the
+ * number
+ * depends on the run of the server. An incarnation would not do for that: a standby that is started
  * again goes on with the one that it had, and so does a copy.
  */
 uint64

@@ -579,7 +579,8 @@ kv_insert_or_lock(KvStore *store, Relation rel, KvKey key, KvForm form, const ch
 				result = KV_EXISTS;
 		}
 		else if (wait == 0 && met && IsolationUsesXactSnapshot())
-			result = state.exists && has_moved(&state.newest) ? KV_EXISTS_UNSEEN : KV_EXISTS_DELETED;
+			result = state.exists &&
+				has_moved(&state.newest) ? KV_EXISTS_UNSEEN : KV_EXISTS_DELETED;
 		if (wait != 0)
 		{
 			kv_key_leave(store, &state);

@@ -170,12 +170,16 @@ kv_key_leave(const KvStore *store, const KvKeyState *state)
 	LWLockRelease(&kv_shard(store, state->shard_id)->lock);
 }
 
-#define KV_USUAL	4			/* looks in a row that found all that they needed in memtables: the next one begins there */
+/* looks in a row that found all that they needed in memtables: the next one begins there */
+#define KV_USUAL	4
 
 /* So many looks, the last ones, were such; up to KV_USUAL. */
 static int	in_memtables = 0;
 
-/* Fold what the memtables have; locates the key in the active one, too.  Lock held.  True: seen enough. */
+/*
+ * Fold what the memtables have; locates the key in the active one, too. Lock held. True: seen
+ * enough.
+ */
 static bool
 fold_memtables(KvShard *shard, KvKey key, LockTupleMode wanted, KvKeyState *state)
 {
@@ -382,8 +386,8 @@ place_large_value(KvStore *store, uint32 shard_id, KvWrite *write)
 }
 
 /*
- * Is the value's place, if it has one, the shard's?  A large value in another one's value file, which
- * was the key's when it was written, is left: the value is written once more.
+ * Is the value's place, if it has one, the shard's? A large value in another one's value file,
+ * which was the key's when it was written, is left: the value is written once more.
  */
 static bool
 has_place(const KvShard *shard, uint32 shard_id, KvWrite *write)
@@ -480,7 +484,8 @@ make_ready(KvStore *store, uint32 shard_id, KvKey key, KvWrite *write)
 		if (!kv_value_extend(store, shard_id, place, true) && !refuse_memory(write))
 			kv_make_memory(store, shard_id);
 	}
-	else if (!(write->nowait ? kv_buffer_ask_free(store, place) : kv_buffer_wait_free(store, place)))
+	else if (!(write->nowait ? kv_buffer_ask_free(store, place)
+			   : kv_buffer_wait_free(store, place)))
 		place_large_value(store, shard_id, write);
 	else
 		(void) refuse(write);
@@ -510,7 +515,8 @@ kv_write_finish(KvStore *store, KvKey key, KvWrite *write, KvKeyState *state)
 	if (added != NULL)
 	{
 		if (state->exists && state->newest.len > 0 && write->version.kind != KV_VERSION_LOCK)
-			kv_value_file_note_dead(store, shard, &state->newest, write->version.xid); /* once nobody sees it any more */
+			/* once nobody sees it any more */
+			kv_value_file_note_dead(store, shard, &state->newest, write->version.xid);
 		kv_buffer_put(store, shard, key, &write->version, write->form, write->value,
 					  write->crc, write->placing);
 		*added = write->version;

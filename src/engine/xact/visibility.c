@@ -88,9 +88,11 @@ require_clog(uint64 xid)
 	if (unlikely(!kv_clog_has(xid)))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("outcome of transaction %llu, which has changed a kvfdw table, is no longer known",
+				 errmsg("outcome of transaction %llu, which has changed a kvfdw table, is no "
+						"longer known",
 						(unsigned long long) xid),
-				 errdetail("The server has removed the part of its commit log that has it before the table has noted the outcome."),
+				 errdetail("The server has removed the part of its commit log that has it before "
+						   "the table has noted the outcome."),
 				 errhint("Restore the table's rows from a backup.")));
 }
 

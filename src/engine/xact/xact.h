@@ -118,7 +118,10 @@ extern void kv_wal_log_create(const KvStoreKey *key, const KvStoreShape *shape,
  * return.
  */
 extern void kv_wal_log_schema(const KvStoreKey *key, const char *data, int len);
-/* Log that a store's value files are made in another tablespace; flushed on return.  Returns where it ends. */
+/*
+ * Log that a store's value files are made in another tablespace; flushed on return. Returns where
+ * it ends.
+ */
 extern uint64 kv_wal_log_move(const KvStoreKey *key, uint64 id, Oid tablespace);
 /* Log that a store is about to be removed, before it is; flushed on return. */
 extern void kv_wal_log_gone(const KvStoreKey *key, uint64 id);

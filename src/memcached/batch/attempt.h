@@ -7,7 +7,8 @@
 
 #include "memcached/batch/batch.h"
 
-#define KV_MC_LEAST_BYTES	((Size) 1024 * 1024)	/* of values in a batch, also where there is no room for replies */
+/* of values in a batch, also where there is no room for replies */
+#define KV_MC_LEAST_BYTES	((Size) 1024 * 1024)
 
 /* A key that requests of the batch are about. */
 typedef struct KvMcKey

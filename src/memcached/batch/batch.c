@@ -31,7 +31,8 @@
 #include "utils/snapmgr.h"
 
 #define MAX_CHANGED		3		/* attempts at a row that others change */
-#define SUSPICION		64		/* so many requests for a table go without an ERROR, and it is none */
+/* so many requests for a table go without an ERROR, and it is none */
+#define SUSPICION		64
 #define MOST_SUSPECTS	8		/* so many tables may become suspected in one batch */
 #define NUMBER_MERGED	(UINT64CONST(2) << 60)	/* of no version */
 #define NUMBER_WORKER	54		/* bits; above them the process's number */
@@ -101,7 +102,10 @@ do_task(KvMcAttempt *attempt, KvMcTask *task)
 		attempt->fold.read_only = !key->table->to_write || key->table->flags == 0 ||
 			!kv_mc_task_may(task, key->table, ACL_UPDATE);
 	kv_mc_apply(&key->item, request, &attempt->fold, &task->reply);
-	/* an item that is made where there is none has no other columns, whether that is in one batch or in two */
+	/*
+	 * an item that is made where there is none has no other columns, whether that is in one batch
+	 * or in two
+	 */
 	if (!key->item.exists)
 		key->row.values = NULL;
 	if (key->item.changed && (!changed || key->item.cas != cas))
@@ -109,7 +113,7 @@ do_task(KvMcAttempt *attempt, KvMcTask *task)
 }
 
 /*
- * Do them, as far as there is room for the replies.  Values count as they are when it is a request's
+ * Do them, as far as there is room for the replies. Values count as they are when it is a request's
  * batch: those before it may have made them large.
  */
 static void
@@ -179,7 +183,8 @@ write_key(KvMcAttempt *attempt, KvMcKey *key, CommandId cid)
 	if (write == KV_MC_PUT)
 		kv_mc_row_write(key->table, &key->item, &key->row, &put);
 	key->outcome = kv_put_if(key->table->store, key->get->key, expected,
-							 write == KV_MC_PUT ? &put : NULL, cid, yields, &made, &key->in_the_way);
+							 write == KV_MC_PUT ? &put : NULL, cid, yields, &made,
+							 &key->in_the_way);
 	if (write == KV_MC_PUT && put.value != key->item.value)
 		pfree(unconstify(char *, put.value));
 	attempt->wrote = true;
@@ -497,7 +502,10 @@ run_together(KvMcBatch *batch)
 	return error;
 }
 
-/* Has each client a request in the batch, or a reply that is held?  Then a flush holds up nobody else. */
+/*
+ * Has each client a request in the batch, or a reply that is held? Then a flush holds up nobody
+ * else.
+ */
 static bool
 has_every_client(const KvMcBatch *batch)
 {

@@ -13,7 +13,10 @@
 
 #include "miscadmin.h"
 
-/* Of memory contexts that are reset after each batch: most batches find all that they need in what is kept. */
+/*
+ * Of memory contexts that are reset after each batch: most batches find all that they need in what
+ * is kept.
+ */
 #define KV_MC_BATCH_SIZES	(Size) 64 * 1024, (Size) 64 * 1024, ALLOCSET_DEFAULT_MAXSIZE
 
 /* Whose privileges its requests have; InvalidOid: it has not authenticated. */
@@ -57,8 +60,8 @@ extern void kv_mc_batch_run(KvMcBatch *batch);
 /* False: it cannot have its tables now, and the connection was parked. */
 extern bool kv_mc_do_flush(KvMcConnection *conn, const KvMcRequest *request, KvMcReply *reply);
 /*
- * NULL, or an error.  *done: the tables were there to be had, and no error came.  *upto: NULL, or set to what synchronous
- * standbys have yet to have of it, or to invalid; else they are waited for.
+ * NULL, or an error. *done: the tables were there to be had, and no error came. *upto: NULL, or set
+ * to what synchronous standbys have yet to have of it, or to invalid; else they are waited for.
  */
 extern const char *kv_mc_empty_tables(Oid role, bool *done, XLogRecPtr *upto);
 /* Those with a delay that are noted, due or not; a place is free whose due is 0. */

@@ -2,8 +2,8 @@
  * keys.c
  *		Which rows the requests of a batch are about, and what is there: before anything is changed.
  *
- * All keys of a batch are looked up at once, those of one table together.  A request that cannot be done
- * gets its reply here, or is set aside (M 2).
+ * All keys of a batch are looked up at once, those of one table together. A request that cannot be
+ * done gets its reply here, or is set aside (M 2).
  */
 #include "memcached/batch/attempt.h"
 
@@ -121,7 +121,9 @@ take_key(KvMcAttempt *attempt, KvMcTask *task, KvMcTable *table)
 	attempt->keys[task->key].blind &= kv_mc_is_blind(table, request, attempt->fold.now);
 }
 
-/* The value of a request cannot be one of the table's.  The item that it would have replaced goes. */
+/*
+ * The value of a request cannot be one of the table's. The item that it would have replaced goes.
+ */
 static void
 refuse_value(KvMcAttempt *attempt, KvMcTask *task, KvMcTable *table, const char *problem)
 {

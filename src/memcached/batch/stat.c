@@ -31,7 +31,9 @@
 PG_FUNCTION_INFO_V1(kvfdw_stat_get_memcached);
 PG_FUNCTION_INFO_V1(kvfdw_memcached_tables);
 
-/* Clients take it apart, so it is one of memcached's: the one whose replies ours are compared with. */
+/*
+ * Clients take it apart, so it is one of memcached's: the one whose replies ours are compared with.
+ */
 const char	kv_mc_version[] = "1.6.18";
 static const char kvfdw_version[] = "0.2";
 
@@ -185,18 +187,24 @@ static const struct
 	{"kvfdw_errors", KV_MC_COUNT_ERRORS}, {"crawler_reclaimed", KV_MC_COUNT_REAPED},
 };
 
-/* What memcached has and there is nothing of here: nothing is ever thrown away for want of room, for one. */
+/*
+ * What memcached has and there is nothing of here: nothing is ever thrown away for want of room,
+ * for one.
+ */
 static const char *const without[] = {
-	"response_obj_oom", "read_buf_oom", "get_flushed", "listen_disabled_num", "time_in_listen_disabled_us", "conn_yields",
+	"response_obj_oom", "read_buf_oom", "get_flushed", "listen_disabled_num",
+		"time_in_listen_disabled_us", "conn_yields",
 	"hash_power_level", "hash_bytes", "hash_is_expanding",
 	"slab_reassign_rescues", "slab_reassign_chunk_rescues", "slab_reassign_evictions_nomem",
 	"slab_reassign_inline_reclaim", "slab_reassign_busy_items", "slab_reassign_busy_deletes",
 	"slab_reassign_running", "slabs_moved", "slab_global_page_pool",
 	"lru_crawler_running", "lru_crawler_starts", "lru_maintainer_juggles",
-	"malloc_fails", "log_worker_dropped", "log_worker_written", "log_watcher_skipped", "log_watcher_sent",
+	"malloc_fails", "log_worker_dropped", "log_worker_written", "log_watcher_skipped",
+	"log_watcher_sent",
 	"log_watchers", "unexpected_napi_ids", "round_robin_fallback",
 	"evictions", "expired_unfetched", "evicted_unfetched", "evicted_active", "reclaimed",
-	"crawler_items_checked", "lrutail_reflocked", "moves_to_cold", "moves_to_warm", "moves_within_lru",
+	"crawler_items_checked", "lrutail_reflocked", "moves_to_cold", "moves_to_warm",
+	"moves_within_lru",
 	"direct_reclaims", "lru_bumps_dropped"
 };
 

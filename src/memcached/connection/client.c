@@ -111,7 +111,8 @@ state_of(const KvMcConnection *conn)
 		return CLIENT_SENDING;
 	if (conn->working)
 		return CLIENT_WORKING;
-	return kv_mc_pending(&conn->in) > 0 || conn->stream.swallow > 0 ? CLIENT_RECEIVING : CLIENT_IDLE;
+	return kv_mc_pending(&conn->in) > 0 ||
+		conn->stream.swallow > 0 ? CLIENT_RECEIVING : CLIENT_IDLE;
 }
 
 void

@@ -12,8 +12,8 @@
  *
  * When replies that are not taken fill half of as much, nothing more is done for clients that
  * did not take their last ones at once, and no more for others than their sockets have room
- * for.  A value that has no room beside them waits until there is, and after a tenth of that time others
- * leave the room to it; one that never has any is an error.
+ * for. A value that has no room beside them waits until there is, and after a tenth of that time
+ * others leave the room to it; one that never has any is an error.
  * Where that holds somebody up, who has
  * taken nothing for a tenth of the time that a client may goes.  Only if replies fill all of
  * it nevertheless the client goes at once that has not taken any for the longest time.
@@ -44,7 +44,8 @@
 #define SAID_COPIED		((size_t) 4096) /* shorter pieces are copied */
 #define MOST_SAID		((Size) 1024 * 1024)	/* of values, to one client in a batch */
 #define SAID_SMALL		((Size) 1024)	/* so many bytes do not matter */
-#define LEAST_RATE		1024	/* bytes in a second, of a client that is waited for longer than its time-out */
+/* bytes in a second, of a client that is waited for longer than its time-out */
+#define LEAST_RATE		1024
 #define STALLED_SHARE	10		/* of the client's time-out, where others have to wait */
 
 dlist_head	kv_mc_connections = DLIST_STATIC_INIT(kv_mc_connections);
@@ -62,7 +63,8 @@ static size_t out_memory = 0;	/* … and of the other */
 static char *spare[SPARE_BUFFERS];	/* buffers that nobody has */
 static int	nspare = 0;
 static KvMcConnection *favoured = NULL;
-static KvMcConnection *next_to_send = NULL; /* whose value has waited for room for long: others leave it to it */
+/* whose value has waited for room for long: others leave it to it */
+static KvMcConnection *next_to_send = NULL;
 static bool some_starve = false;	/* some connection is starved … */
 static bool room_made = false;	/* … and there may be room for it now */
 static dlist_head closed = DLIST_STATIC_INIT(closed);	/* events of theirs may still come */
@@ -113,7 +115,10 @@ kv_mc_reply_room(void)
 	return most_memory() / 2 - Min(out_memory, most_memory() / 2);
 }
 
-/* Together with what is not taken, and with what another's value waits for, are so many bytes more than there is memory for? */
+/*
+ * Together with what is not taken, and with what another's value waits for, are so many bytes more
+ * than there is memory for?
+ */
 static bool
 is_too_much(const KvMcConnection *conn, Size bytes)
 {
@@ -350,7 +355,8 @@ kv_mc_accept(int listener)
 
 		if (fd < 0)				/* none, or gone, or no descriptor: it is tried again */
 			return errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
-		if (kv_mc_nconnections - ndatagrams >= most_connections || connections_of_all() >= kv_mc_max_connections)
+		if (kv_mc_nconnections - ndatagrams >= most_connections ||
+			connections_of_all() >= kv_mc_max_connections)
 		{
 			kv_mc_counts[KV_MC_COUNT_REJECTED]++;
 			(void) send(fd, full, sizeof(full) - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -489,8 +495,8 @@ kv_mc_connection_watch(KvMcConnection *conn)
 /* ---- in ---- */
 
 /*
- * Room to read what is needed, at least a little; false: there is none now.  Of what is needed and has
- * not come, as much has room as has come: an announcement alone is to cost others little.
+ * Room to read what is needed, at least a little; false: there is none now. Of what is needed and
+ * has not come, as much has room as has come: an announcement alone is to cost others little.
  */
 static bool
 room_to_read(KvMcConnection *conn)
@@ -748,7 +754,8 @@ kv_mc_drop_stalled(void)
 		{
 			KvMcConnection *conn = dlist_container(KvMcConnection, node, iter.cur);
 
-			if (conn->out.size > 0 && !kv_mc_is_held(conn) && (stalled == NULL || conn->active < stalled->active))
+			if (conn->out.size > 0 && !kv_mc_is_held(conn) &&
+				(stalled == NULL || conn->active < stalled->active))
 				stalled = conn;
 		}
 		if (stalled == NULL)
@@ -817,12 +824,13 @@ is_too_slow(KvMcConnection *conn, bool waited_for, int64 timeout, TimestampTz no
 		conn->waits_requests = conn->requests;
 	}
 	return has_passed(conn->waits_since,
-					  timeout + (int64) ((conn->moved - conn->waits_moved) * 1000 / LEAST_RATE), now);
+					  timeout + (int64) ((conn->moved - conn->waits_moved) * 1000 / LEAST_RATE),
+					  now);
 }
 
 /*
- * What has the client taken of what it was sent?  Its socket, which holds megabytes, is not told to have
- * room before a good part of them has gone.
+ * What has the client taken of what it was sent? Its socket, which holds megabytes, is not told to
+ * have room before a good part of them has gone.
  */
 static void
 look_at_taken(KvMcConnection *conn, TimestampTz now)
@@ -860,7 +868,8 @@ kv_mc_sweep(TimestampTz now)
 	{
 		KvMcConnection *conn = dlist_container(KvMcConnection, node, iter.cur);
 		bool		sending = kv_mc_pending(&conn->out) > 0 && !kv_mc_is_held(conn);
-		bool		waiting = !conn->working && !kv_mc_is_held(conn) && !conn->starved;	/* for the client */
+		/* for the client */
+		bool		waiting = !conn->working && !kv_mc_is_held(conn) && !conn->starved;
 		bool		half = waiting && (kv_mc_pending(&conn->in) > 0 || conn->stream.swallow > 0);
 		bool		holds_up = half && starving && conn->in.size > FIRST_BUFFER;
 		bool		too_slow;
@@ -868,9 +877,11 @@ kv_mc_sweep(TimestampTz now)
 
 		if (sending)
 			look_at_taken(conn, now);
-		if (next_to_send == NULL && conn->wants > 0 && has_passed(conn->wants_since, timeout / STALLED_SHARE, now))
+		if (next_to_send == NULL && conn->wants > 0 &&
+			has_passed(conn->wants_since, timeout / STALLED_SHARE, now))
 			next_to_send = conn;
-		too_slow = is_too_slow(conn, sending || half, holds_up ? timeout / STALLED_SHARE : timeout, now);
+		too_slow = is_too_slow(conn, sending || half, holds_up ? timeout / STALLED_SHARE : timeout,
+							   now);
 		stalled = (holds_up && too_slow) ||
 			(sending && in_need && has_passed(conn->active, timeout / STALLED_SHARE, now));
 

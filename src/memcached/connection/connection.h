@@ -74,17 +74,20 @@ typedef struct KvMcConnection
 	uint64		moved;			/* bytes received, and sent and taken */
 	uint64		sent;			/* bytes */
 	uint64		taken;			/* of them, when that was looked at last */
-	TimestampTz waits_since;	/* since then the client was waited for, each time that was looked; 0: it is not */
+	/* since then the client was waited for, each time that was looked; 0: it is not */
+	TimestampTz waits_since;
 	uint64		waits_moved;	/* … with so many bytes moved, … */
 	uint64		waits_requests; /* … and requests answered, before */
 	bool		slow;			/* it did not take its last replies at once */
-	Size		wants;			/* bytes of a value that waits for room beside others' replies; 0: none */
+	/* bytes of a value that waits for room beside others' replies; 0: none */
+	Size		wants;
 	TimestampTz wants_since;	/* … since then */
 	bool		passed_over;	/* nothing was done for it in this batch, for want of room */
 	TimestampTz made;
 	uint64		requests;		/* that were answered */
 	struct KvMcClient *client;	/* what others see of it; NULL: nothing */
-	bool		too_much;		/* UDP: the replies are more than datagrams may have; the rest is dropped */
+	/* UDP: the replies are more than datagrams may have; the rest is dropped */
+	bool		too_much;
 	KvMcDatagram *datagram;		/* UDP: whom to answer; NULL: it is a connection */
 
 	/* parked */
@@ -110,7 +113,10 @@ extern dlist_head kv_mc_held;	/* whose replies wait for the WAL, in the order of
 extern int	kv_mc_nheld;
 /* Once, before there are any: they are added to this epoll set, so many at most. */
 extern void kv_mc_connections_init(int epoll_fd, int most);
-/* Take those that wait at a listening socket; too many are told so and closed.  False: no descriptors. */
+/*
+ * Take those that wait at a listening socket; too many are told so and closed. False: no
+ * descriptors.
+ */
 extern bool kv_mc_accept(int listener);
 /* Requests in a datagram that came at this socket; they are copied. */
 extern void kv_mc_add_datagram(int fd, const KvMcDatagram *from, const char *data, size_t length);
@@ -129,7 +135,10 @@ extern void kv_mc_first_in_line(KvMcConnection *conn);
 extern void kv_mc_wants_nothing(KvMcConnection *conn);
 /* Bytes for the client; those of 4 kB and more are not copied before kv_mc_send. */
 extern void kv_mc_tell(KvMcConnection *conn, const char *data, size_t length);
-/* Where the head of a reply is to be printed, of up to KV_MC_HEAD_SIZE bytes; then the reply, with that head. */
+/*
+ * Where the head of a reply is to be printed, of up to KV_MC_HEAD_SIZE bytes; then the reply, with
+ * that head.
+ */
 extern char *kv_mc_say_head(KvMcConnection *conn);
 extern void kv_mc_tell_pieces(KvMcConnection *conn, const KvMcPieces *pieces);
 /* Send what was said since the last call; what the socket does not take is kept. */
@@ -149,8 +158,8 @@ extern void kv_mc_forget_closed(void);	/* no event of theirs is to be looked at 
 /* So many bytes of replies that are not taken have room, without anybody having to wait. */
 extern Size kv_mc_reply_room(void);
 /*
- * May so many bytes more be said to the client in this batch?  If not, and none were, it must wait.  held: they
- * will be kept until the WAL is flushed, whatever its socket takes.
+ * May so many bytes more be said to the client in this batch? If not, and none were, it must wait.
+ * held: they will be kept until the WAL is flushed, whatever its socket takes.
  */
 extern bool kv_mc_takes(KvMcConnection *conn, Size said, Size more, bool held);
 /* Can a value be sent at all, with all of the memory? */
@@ -212,7 +221,8 @@ extern int	kv_mc_connection_room(void);
 
 /* ---- park.c: requests that cannot be done now ---- */
 
-extern bool kv_mc_any_waits;	/* some connection is parked, or nothing is done on it for a while */
+/* some connection is parked, or nothing is done on it for a while */
+extern bool kv_mc_any_waits;
 /* The connection's next request cannot be done; false: not in time, *reply says so. */
 extern bool kv_mc_park(KvMcConnection *conn, KvMcObstacle obstacle, TransactionId xid,
 					   KvMcReply *reply);
@@ -228,8 +238,8 @@ extern long kv_mc_sleep_ms(TimestampTz now);
 /* ---- held.c: replies that wait for the WAL ---- */
 
 /*
- * Do replies to writes wait for the WAL in place of the process?  for_all: there is no other client than those
- * of the batch and those who wait already.
+ * Do replies to writes wait for the WAL in place of the process? for_all: there is no other client
+ * than those of the batch and those who wait already.
  */
 extern bool kv_mc_holds(bool for_all);
 /* The connection's replies are kept until the WAL is on the device, and on standbys, so far. */
@@ -240,15 +250,15 @@ extern bool kv_mc_any_held(void);
 /* How many connections are held and have no request in the batch that is being done? */
 extern int	kv_mc_held_beside(void);
 /*
- * A batch has flushed the WAL itself, so far, for so many connections, and began with that then: send
- * what is held for no more.
+ * A batch has flushed the WAL itself, so far, for so many connections, and began with that then:
+ * send what is held for no more.
  */
 extern void kv_mc_flushed(XLogRecPtr upto, int writers, TimestampTz since);
 /* Wait a little for those who are about to write again; false: for nobody. */
 extern bool kv_mc_linger(int epoll_fd, TimestampTz now);
 /*
- * Likewise in a batch that began then and has writes of so many connections, if it has not been waited
- * in vain for so long (µs) that it is not worth while.
+ * Likewise in a batch that began then and has writes of so many connections, if it has not been
+ * waited in vain for so long (µs) that it is not worth while.
  */
 extern bool kv_mc_wait_for_writers(int epoll_fd, int writing, TimestampTz began, int64 waited);
 /* The process ends: send what may be. */
@@ -272,7 +282,8 @@ typedef struct KvMcClient
 
 /* Bytes of shared memory for them. */
 extern Size kv_mc_clients_size(void);
-extern void kv_mc_clients_init(void);	/* at the start of the server, zeroed memory follows KvMcShared */
+/* at the start of the server, zeroed memory follows KvMcShared */
+extern void kv_mc_clients_init(void);
 /* NULL: there is no room. */
 extern KvMcClient *kv_mc_client_add(const struct sockaddr *address);
 extern void kv_mc_client_update(const KvMcConnection *conn);

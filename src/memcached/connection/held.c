@@ -14,9 +14,10 @@
  * takes at most.  Where there is always something else to do, as others read, it asks when
  * the first of those replies has been held for MOST_HELD_US.
  *
- * A batch flushes for itself if all the clients that there are have requests in it or are held: nobody
+ * A batch flushes for itself if all the clients that there are have requests in it or are held:
+ * nobody
  * is held up by that, and there is no other process to be woken.  To come to that a batch that only
- * writes lingers, too, before it is done.  Without the flusher each batch flushes for itself.  Not so
+ * writes lingers, too, before it is done. Without the flusher each batch flushes for itself. Not so
  * with synchronous standbys, which may be away: who connects meanwhile would be held up.
  */
 #include "memcached/connection/connection.h"
@@ -26,13 +27,16 @@
 #include <poll.h>
 
 #define MOST_LINGER_US	1000
-#define AWAKE_US		50		/* of that so long a batch does not sleep: who is about to write mostly does so sooner */
-#define MOST_HELD_US	2000	/* so long is a flush not asked for, though there is something else to do */
+/* of that so long a batch does not sleep: who is about to write mostly does so sooner */
+#define AWAKE_US		50
+/* so long is a flush not asked for, though there is something else to do */
+#define MOST_HELD_US	2000
 
 static XLogRecPtr held_upto = InvalidXLogRecPtr;	/* of the last one held */
 static XLogRecPtr asked_upto = InvalidXLogRecPtr;
 static TimestampTz asked_at = 0;
-static TimestampTz unasked_since = 0;	/* some reply is held that no flush was asked for; 0: none */
+/* some reply is held that no flush was asked for; 0: none */
+static TimestampTz unasked_since = 0;
 static int64 flush_us = 0;		/* that the last flush took */
 static TimestampTz linger_until = 0;
 static int	expected = 0;		/* so many replies may be held soon */
@@ -40,7 +44,8 @@ static int	expected = 0;		/* so many replies may be held soon */
 bool
 kv_mc_holds(bool for_all)
 {
-	return kv_mc_commit == KV_MC_COMMIT_ON && kv_mc_flusher_runs() && (!for_all || kv_mc_has_standbys());
+	return kv_mc_commit == KV_MC_COMMIT_ON && kv_mc_flusher_runs() &&
+		(!for_all || kv_mc_has_standbys());
 }
 
 void
@@ -185,7 +190,8 @@ kv_mc_linger(int epoll_fd, TimestampTz now)
 bool
 kv_mc_wait_for_writers(int epoll_fd, int writing, TimestampTz began, int64 waited)
 {
-	if (kv_mc_commit != KV_MC_COMMIT_ON || kv_mc_nheld + writing >= expected || began >= linger_until ||
+	if (kv_mc_commit != KV_MC_COMMIT_ON || kv_mc_nheld + writing >= expected ||
+		began >= linger_until ||
 		began < linger_until - MOST_LINGER_US || waited >= patience_us())
 		return false;
 	if (waited >= AWAKE_US)

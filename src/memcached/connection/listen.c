@@ -131,7 +131,8 @@ listen_on(const struct addrinfo *address, const char *name, bool first)
 static struct addrinfo *
 resolve(const char *name)
 {
-	struct addrinfo hints = {.ai_flags = AI_PASSIVE, .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+	struct addrinfo hints = {.ai_flags = AI_PASSIVE, .ai_family = AF_UNSPEC,
+							 .ai_socktype = SOCK_STREAM};
 	struct addrinfo *found = NULL;
 	char		port[8];
 	int			err;
@@ -224,7 +225,8 @@ static bool
 socket_in_use(const struct sockaddr_un *address)
 {
 	int			fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	bool		used = fd >= 0 && connect(fd, (const struct sockaddr *) address, sizeof(*address)) == 0;
+	bool		used = fd >= 0 &&
+		connect(fd, (const struct sockaddr *) address, sizeof(*address)) == 0;
 
 	if (fd >= 0)
 		close(fd);
@@ -257,7 +259,8 @@ listen_unix(void)
 	if (bound != 0)
 		ereport(FATAL,
 				(errcode_for_socket_access(),
-				 errmsg("could not listen for clients of memcached at \"%s\": %m", address.sun_path)));
+				 errmsg("could not listen for clients of memcached at \"%s\": %m",
+						address.sun_path)));
 	strlcpy(unix_path, address.sun_path, sizeof(unix_path));
 	add_listener(fd);
 }
@@ -353,7 +356,8 @@ kv_mc_connection_room(void)
 		return wanted;
 	wanted = Max((int64) limit.rlim_cur - max_files_per_process - SPARE_FILES, SPARE_FILES);
 	ereport(LOG,
-			(errmsg("process \"kvfdw memcached %d\" takes %d connections only", kv_mc_my_number, wanted),
+			(errmsg("process \"kvfdw memcached %d\" takes %d connections only", kv_mc_my_number,
+					wanted),
 			 errhint("Raise the limit of open files of the server.")));
 	return wanted;
 }

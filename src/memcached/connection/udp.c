@@ -38,7 +38,8 @@ listen_on(int i, const struct sockaddr *address, socklen_t length, int epoll_fd)
 	{
 		ereport(LOG,
 				(errcode_for_socket_access(),
-				 errmsg("could not take datagrams of memcached's clients at port %d: %m", kv_mc_udp_port)));
+				 errmsg("could not take datagrams of memcached's clients at port %d: %m",
+						kv_mc_udp_port)));
 		close(fd);
 		return;
 	}
@@ -58,7 +59,8 @@ kv_mc_udp_listen(int epoll_fd)
 	if (kv_mc_auth != KV_MC_AUTH_NONE)
 	{
 		ereport(LOG,
-				(errmsg("no datagrams of memcached's clients are taken where they must authenticate"),
+				(errmsg("no datagrams of memcached's clients are taken where they must "
+						"authenticate"),
 				 errhint("Set kvfdw.memcached_udp_port to 0.")));
 		return;
 	}
@@ -80,7 +82,8 @@ receive(int fd)
 			return;
 		kv_mc_counts[KV_MC_COUNT_BYTES_IN] += got;
 		/* one of several, or none of ours */
-		if (got <= KV_MC_DATAGRAM_HEAD || received[2] != 0 || received[3] != 0 || received[4] != 0 || received[5] != 1)
+		if (got <= KV_MC_DATAGRAM_HEAD || received[2] != 0 || received[3] != 0 ||
+			received[4] != 0 || received[5] != 1)
 			continue;
 		memcpy(from.request, received, sizeof(from.request));
 		kv_mc_add_datagram(fd, &from, received + KV_MC_DATAGRAM_HEAD, got - KV_MC_DATAGRAM_HEAD);

@@ -1,6 +1,7 @@
 /*
  * commit.c
- *		Transactions of processes that serve clients of memcached: their beginning, commits as the mode says, and errors.
+ *		Transactions of processes that serve clients of memcached: their beginning, commits as the
+ *		mode says, and errors.
  */
 #include "memcached/process/process.h"
 
@@ -44,7 +45,8 @@ kv_mc_roll_back(void)
 	HOLD_INTERRUPTS();
 	MemoryContextSwitchTo(TopMemoryContext);
 	edata = CopyErrorData();
-	snprintf(message, sizeof(message), "%s %s", unpack_sql_state(edata->sqlerrcode), edata->message);
+	snprintf(message, sizeof(message), "%s %s", unpack_sql_state(edata->sqlerrcode),
+			 edata->message);
 	kv_mc_log_error(edata);
 	FlushErrorState();
 	FreeErrorData(edata);

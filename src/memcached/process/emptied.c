@@ -6,7 +6,8 @@
 
 #include "miscadmin.h"
 
-static const struct KvMcConnection *owner = NULL;	/* whose flush_all is done here, or waits for its tables; NULL: nobody's */
+/* whose flush_all is done here, or waits for its tables; NULL: nobody's */
+static const struct KvMcConnection *owner = NULL;
 
 void
 kv_mc_empty_over(void)

@@ -29,8 +29,9 @@ kv_mc_has_standbys(void)
 }
 
 /*
- * Commits of other processes can be seen before they are flushed.  The position where WAL is inserted
- * next stands behind the head of a page that has nothing in it yet: that is not WAL to be flushed.
+ * Commits of other processes can be seen before they are flushed. The position where WAL is
+ * inserted next stands behind the head of a page that has nothing in it yet: that is not WAL to be
+ * flushed.
  */
 XLogRecPtr
 kv_mc_seen_upto(void)
@@ -129,7 +130,8 @@ kv_memcached_flusher_main(Datum arg)
 	static uint32 wait_flusher = 0;
 
 	pqsignal(SIGTERM, die);
-	pqsignal(SIGINT, KV_SIG_IGN);	/* a wait for synchronous standbys is not to be cancelled (M 1) */
+	/* a wait for synchronous standbys is not to be cancelled (M 1) */
+	pqsignal(SIGINT, KV_SIG_IGN);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnection(kv_mc_database, kv_mc_role, 0);

@@ -2,8 +2,8 @@
  * hash.c
  *		Hashes of keys, and which keys were written a moment ago.
  *
- * Clients choose their keys.  So the hash depends on numbers that each process draws for itself: nobody
- * can choose many that are in each other's way in a batch.
+ * Clients choose their keys. So the hash depends on numbers that each process draws for itself:
+ * nobody can choose many that are in each other's way in a batch.
  */
 #include "memcached/process/process.h"
 
@@ -27,8 +27,9 @@ kv_mc_hash_begin(void)
 }
 
 /*
- * The upper half of a sum: of the length and of each four bytes, times a number of its own.  Whichever two
- * keys somebody chooses, the numbers are those with which they meet once in 2^32 times.
+ * The upper half of a sum: of the length and of each four bytes, times a number of its own.
+ * Whichever two keys somebody chooses, the numbers are those with which they meet once in 2^32
+ * times.
  */
 uint32
 kv_mc_hash(const char *key, int length)

@@ -39,9 +39,11 @@ kv_mc_check_role(void)
 		ereport(FATAL,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("clients of memcached are not served as superuser \"%s\"", kv_mc_role),
-				 errhint("Set kvfdw.memcached_role to another role, or kvfdw.memcached_auth to password.")));
+				 errhint("Set kvfdw.memcached_role to another role, or kvfdw.memcached_auth to "
+						 "password.")));
 	if (get_role_oid(kv_mc_role, true) != GetUserId())
 		ereport(FATAL,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("role \"%s\" is not the one any more that process \"%s\" has", kv_mc_role, MyBgworkerEntry->bgw_name)));
+				 errmsg("role \"%s\" is not the one any more that process \"%s\" has", kv_mc_role,
+						MyBgworkerEntry->bgw_name)));
 }

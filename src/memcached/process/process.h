@@ -140,13 +140,18 @@ extern void kv_mc_reset_counts(void);
 
 /* ---- commit.c ---- */
 
-/* Begin a transaction, now: that of a process which no client sends statements begins else when its last one did. */
+/*
+ * Begin a transaction, now: that of a process which no client sends statements begins else when its
+ * last one did.
+ */
 extern void kv_mc_begin(void);
 /* In a PG_CATCH: report the error in the log, where one of a kind per second is enough. */
 extern void kv_mc_log_error(const ErrorData *edata);
 /* After an ERROR: what has happened, in static memory; the transaction is rolled back. */
 extern const char *kv_mc_roll_back(void);
-/* Commit; if something was written, as the mode says, and the process ends if it was told to (M 1). */
+/*
+ * Commit; if something was written, as the mode says, and the process ends if it was told to (M 1).
+ */
 extern void kv_mc_commit_as(KvMcCommit mode, bool wrote);
 /* Commit, on this server's device; synchronous standbys are not waited for. */
 extern void kv_mc_commit_here(void);
@@ -175,12 +180,15 @@ extern PGDLLEXPORT void kv_memcached_flusher_main(Datum arg);
 /* ---- emptied.c: who empties tables, and which ---- */
 
 /*
- * This process is the one that empties tables, for this connection or the reaper (NULL); false: another
- * one is, or it does that for another connection.
+ * This process is the one that empties tables, for this connection or the reaper (NULL); false:
+ * another one is, or it does that for another connection.
  */
 extern bool kv_mc_empty_begin(const struct KvMcConnection *conn);
 extern void kv_mc_empty_over(void);	/* … it is done, or given up */
-/* The connection is closed, or goes on with this request: a flush_all of it that waits, and is another, is given up. */
+/*
+ * The connection is closed, or goes on with this request: a flush_all of it that waits, and is
+ * another, is given up.
+ */
 extern void kv_mc_empty_leave(const struct KvMcConnection *conn, const KvMcRequest *request);
 /* Other processes are to leave the table alone, until it is over. */
 extern void kv_mc_empty_mark(Oid relid);
@@ -190,18 +198,27 @@ extern bool kv_mc_empty_wants(Oid relid);	/* another process has marked it */
 
 /* A batch has found none: the reaper is to look whether the maintainer makes some, … */
 extern void kv_mc_want_room(void);
-/* … and does this: makes some in its place.  Returns µs until it is to be called again, if it is not told before. */
+/*
+ * … and does this: makes some in its place. Returns µs until it is to be called again, if it is not
+ * told before.
+ */
 extern int64 kv_mc_make_room(void);
 
 /* ---- hash.c ---- */
 
-/* Once in a process, before the next one: draws what its hashes depend on.  False: there are no random numbers. */
+/*
+ * Once in a process, before the next one: draws what its hashes depend on. False: there are no
+ * random numbers.
+ */
 extern bool kv_mc_hash_begin(void);
 /* Of a key of up to KV_MC_MAX_KEY bytes, for this process alone. */
 extern uint32 kv_mc_hash(const char *key, int length);
 /* A batch begins to write. */
 extern void kv_mc_begin_writes(void);
-/* Was a key of this hash written in the last few batches, so that sessions may be waiting for its row?  Notes that it is. */
+/*
+ * Was a key of this hash written in the last few batches, so that sessions may be waiting for its
+ * row? Notes that it is.
+ */
 extern bool kv_mc_was_written(uint32 hash);
 
 #endif							/* KV_MEMCACHED_PROCESS_H */

@@ -2,8 +2,10 @@
  * room.c
  *		Memory for recent versions, where the maintainer is busy.
  *
- * A batch that finds none sets requests aside, and the maintainer is asked for some (kv_put_if).  That may
- * be at work on a large shard for minutes.  A session would do its work then; a batch may not take so long
+ * A batch that finds none sets requests aside, and the maintainer is asked for some (kv_put_if).
+ * That may
+ * be at work on a large shard for minutes. A session would do its work then; a batch may not take
+ * so long
  * (M 2).  So the reaper does it, for whom nobody waits.
  */
 #include "memcached/process/process.h"

@@ -43,7 +43,8 @@ static void
 start_gucs(void)
 {
 	DefineCustomIntVariable("kvfdw.memcached_workers",
-							"Number of processes that serve clients of memcached; 0 switches this off.",
+							"Number of processes that serve clients of memcached; 0 switches this "
+							"off.",
 							NULL, &kv_mc_workers, 0, 0, KV_MC_MAX_WORKERS,
 							PGC_POSTMASTER, 0, NULL, NULL, NULL);
 	DefineCustomStringVariable("kvfdw.memcached_database",
@@ -53,14 +54,18 @@ start_gucs(void)
 							   "Role of the processes, and of clients that need not authenticate.",
 							   NULL, &kv_mc_role, "", PGC_POSTMASTER, 0, NULL, NULL, NULL);
 	DefineCustomStringVariable("kvfdw.memcached_listen",
-							   "Addresses to listen on for clients of memcached, separated by commas; * for all.",
-							   NULL, &kv_mc_listen, "localhost", PGC_POSTMASTER, 0, NULL, NULL, NULL);
+							   "Addresses to listen on for clients of memcached, separated by "
+							   "commas; * for all.",
+							   NULL, &kv_mc_listen, "localhost", PGC_POSTMASTER, 0, NULL, NULL,
+							   NULL);
 	DefineCustomIntVariable("kvfdw.memcached_port",
-							"TCP port for clients of memcached, and part of the Unix socket's name.",
+							"TCP port for clients of memcached, and part of the Unix socket's "
+							"name.",
 							NULL, &kv_mc_port, 11211, 1, 65535,
 							PGC_POSTMASTER, 0, NULL, NULL, NULL);
 	DefineCustomStringVariable("kvfdw.memcached_socket",
-							   "Directory of a Unix socket for clients of memcached; empty for none.",
+							   "Directory of a Unix socket for clients of memcached; empty for "
+							   "none.",
 							   NULL, &kv_mc_socket, "", PGC_POSTMASTER, 0, NULL, NULL, NULL);
 	DefineCustomEnumVariable("kvfdw.memcached_auth",
 							 "How clients of memcached authenticate.",
@@ -96,15 +101,18 @@ reload_gucs(void)
 							NULL, &kv_mc_lock_timeout_ms, 1000, 0, 3600000,
 							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.memcached_idle_timeout",
-							"Clients that send nothing for so long are disconnected; 0 never does that.",
+							"Clients that send nothing for so long are disconnected; 0 never does "
+							"that.",
 							NULL, &kv_mc_idle_timeout_s, 0, 0, 86400 * 7,
 							PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.memcached_client_timeout",
-							"Clients that take no reply or send no rest of a request for so long are disconnected.",
+							"Clients that take no reply or send no rest of a request for so long "
+							"are disconnected.",
 							NULL, &kv_mc_client_timeout_s, 60, 1, 86400,
 							PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.memcached_requests_per_batch",
-							"Requests of one connection that are done before others have their turn.",
+							"Requests of one connection that are done before others have their "
+							"turn.",
 							NULL, &kv_mc_quota, 32, 1, 4096,
 							PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomBoolVariable("kvfdw.memcached_flush_all",
@@ -112,11 +120,13 @@ reload_gucs(void)
 							 NULL, &kv_mc_flush_all, false,
 							 PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.memcached_reap_interval",
-							"How often tables are searched for rows that have expired; 0 never does that.",
+							"How often tables are searched for rows that have expired; 0 never "
+							"does that.",
 							NULL, &kv_mc_reap_interval_s, 900, 0, 86400 * 7,
 							PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.memcached_reap_rate",
-							"Megabytes of values in a second that the search for expired rows reads at most.",
+							"Megabytes of values in a second that the search for expired rows "
+							"reads at most.",
 							NULL, &kv_mc_reap_rate, 16, 1, 65536,
 							PGC_SIGHUP, 0, NULL, NULL, NULL);
 }

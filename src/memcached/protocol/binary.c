@@ -98,7 +98,10 @@ say_invalid(KvMcInput *in)
 
 /* ---- SASL ---- */
 
-/* PLAIN's message: whom to be, user, password, with a zero byte between.  Whom to be can be the user only. */
+/*
+ * PLAIN's message: whom to be, user, password, with a zero byte between. Whom to be can be the user
+ * only.
+ */
 static bool
 take_plain(KvMcRequest *request, const char *at, size_t length)
 {

@@ -167,7 +167,8 @@ apply_append(KvMcItem *item, const KvMcRequest *request, KvMcFold *fold)
 		return KV_MC_NOT_STORED;
 	if (request->has_cas && request->cas != 0 && request->cas != item->cas)
 		return KV_MC_EXISTS;
-	if (request->value_length > fold->item_size || item->length > fold->item_size - request->value_length)
+	if (request->value_length > fold->item_size ||
+		item->length > fold->item_size - request->value_length)
 		return KV_MC_NOT_STORED;
 	if (request->value_length > 0)
 		grow(item, request->value, request->value_length, request->command == KV_MC_PREPEND, fold);
@@ -362,6 +363,7 @@ kv_mc_apply(KvMcItem *item, const KvMcRequest *request, KvMcFold *fold, KvMcRepl
 		reply->ttl_touched = ttl(kv_mc_expires(request->exptime, fold->now), fold);
 	if (reply->created)
 		reply->ttl_made = ttl(kv_mc_expires(request->vivify_exptime, fold->now), fold);
-	if (reply->outcome == KV_MC_DONE || reply->outcome == KV_MC_HIT || reply->outcome == KV_MC_NUMBER)
+	if (reply->outcome == KV_MC_DONE || reply->outcome == KV_MC_HIT ||
+		reply->outcome == KV_MC_NUMBER)
 		reply->cas = item->cas;
 }

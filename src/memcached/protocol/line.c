@@ -1,6 +1,7 @@
 /*
  * line.c
- *		What classic and meta commands share: replies that are known at once, and the data behind a line.
+ *		What classic and meta commands share: replies that are known at once, and the data behind a
+ *		line.
  */
 #include "memcached/protocol/parse.h"
 
@@ -36,9 +37,11 @@ kv_mc_take_data(KvMcInput *in, const KvMcLine *line, size_t length)
 		in->at = line->next;
 		in->stream->swallow = length + 2;
 		if (too_large)
-			kv_mc_discard(request, KV_MC_STATUS_TOO_LARGE, "SERVER_ERROR object too large for cache");
+			kv_mc_discard(request, KV_MC_STATUS_TOO_LARGE,
+						  "SERVER_ERROR object too large for cache");
 		else
-			kv_mc_discard(request, KV_MC_STATUS_NO_MEMORY, "SERVER_ERROR out of memory storing object");
+			kv_mc_discard(request, KV_MC_STATUS_NO_MEMORY,
+						  "SERVER_ERROR out of memory storing object");
 		return true;
 	}
 	if ((size_t) (in->end - in->at) < total)

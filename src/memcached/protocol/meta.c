@@ -49,7 +49,10 @@ typedef struct KvMcLate
 	bool		long_opaque;
 } KvMcLate;
 
-/* The mode of ms and ma, whose letters differ; the other commands have no use for it.  NULL: it is right. */
+/*
+ * The mode of ms and ma, whose letters differ; the other commands have no use for it. NULL: it is
+ * right.
+ */
 static const char *
 set_mode(KvMcRequest *request, const KvMcLate *late)
 {
@@ -69,7 +72,8 @@ set_mode(KvMcRequest *request, const KvMcLate *late)
 	else if (!store && (mode == 'D' || mode == '-'))
 		request->command = KV_MC_DECR;
 	else if (store ? mode != 'S' : mode != 'I' && mode != '+')
-		return store ? "CLIENT_ERROR invalid mode for ms M token" : "CLIENT_ERROR invalid mode for ma M token";
+		return store ? "CLIENT_ERROR invalid mode for ms M token"
+			: "CLIENT_ERROR invalid mode for ma M token";
 	return NULL;
 }
 

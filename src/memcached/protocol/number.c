@@ -170,7 +170,8 @@ kv_mc_base64_decode(const char *text, size_t length, char *to, size_t room)
 char *
 kv_mc_base64_encode(const char *bytes, size_t length, char *to)
 {
-	static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	static const char letters[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 	for (size_t i = 0; i < length; i += 3)
 	{

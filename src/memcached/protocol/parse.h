@@ -46,7 +46,7 @@ kv_mc_is(KvMcToken token, const char *word)
 }
 
 /*
- * The parsers, each from in->at on.  True: in->request is whole and in->at behind it.  False: in->at
+ * The parsers, each from in->at on. True: in->request is whole and in->at behind it. False: in->at
  * is where it was, in->needed as kv_mc_parse has it.
  */
 extern bool kv_mc_parse_text(KvMcInput *in);
@@ -59,7 +59,8 @@ extern bool kv_mc_parse_meta(KvMcInput *in, const KvMcLine *line);
 extern bool kv_mc_say(KvMcInput *in, const char *text);
 
 /*
- * The data of a command of text, after its line: length bytes, which are the request's value, and a line
+ * The data of a command of text, after its line: length bytes, which are the request's value, and a
+ * line
  * end.  Then as the parsers.  Of a request that replaces the item, data that are too large take the
  * item along (KV_MC_DISCARD).
  */
@@ -76,7 +77,7 @@ extern bool kv_mc_number32(KvMcToken token, uint32_t *number);
 extern bool kv_mc_length(KvMcToken token, size_t *length);
 
 /*
- * A time of expiry.  Too large are numbers over 64 bits; of others memcached has the lowest 32 bits,
+ * A time of expiry. Too large are numbers over 64 bits; of others memcached has the lowest 32 bits,
  * of which the highest is the sign: a client's -1 that came as 4294967295 is -1.
  */
 extern bool kv_mc_exptime(KvMcToken token, int64_t *exptime);
@@ -87,7 +88,9 @@ extern bool kv_mc_value_number(const char *value, size_t length, uint64_t *numbe
 /* Writes the digits of a number, at most 20 bytes; returns behind them. */
 extern char *kv_mc_put_number(char *to, uint64_t number);
 
-/* Base64 with padding: bytes written, at most 3 for 4; 0: the text is none.  At most room of them. */
+/*
+ * Base64 with padding: bytes written, at most 3 for 4; 0: the text is none. At most room of them.
+ */
 extern size_t kv_mc_base64_decode(const char *text, size_t length, char *to, size_t room);
 
 /* Writes 4 bytes for 3, padded; returns behind them. */

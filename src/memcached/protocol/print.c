@@ -65,7 +65,8 @@ set_value(KvMcPieces *pieces, const KvMcReply *reply)
 static void
 print_error(const KvMcReply *reply, char *head, KvMcPieces *pieces)
 {
-	char	   *to = put_text(head, reply->outcome == KV_MC_ERROR ? "SERVER_ERROR " : "CLIENT_ERROR ");
+	char	   *to = put_text(head,
+							  reply->outcome == KV_MC_ERROR ? "SERVER_ERROR " : "CLIENT_ERROR ");
 
 	finish_line(pieces, head, put_message(to, reply));
 }
@@ -73,7 +74,8 @@ print_error(const KvMcReply *reply, char *head, KvMcPieces *pieces)
 /* ---- classic ---- */
 
 static void
-print_classic_value(const KvMcRequest *request, const KvMcReply *reply, char *head, KvMcPieces *pieces)
+print_classic_value(const KvMcRequest *request, const KvMcReply *reply, char *head,
+					KvMcPieces *pieces)
 {
 	char	   *to = head;
 
@@ -134,7 +136,8 @@ classic_word(const KvMcRequest *request, const KvMcReply *reply)
 }
 
 static void
-print_classic(const KvMcRequest *request, const KvMcReply *reply, bool *silenced, char *head, KvMcPieces *pieces)
+print_classic(const KvMcRequest *request, const KvMcReply *reply, bool *silenced, char *head,
+			  KvMcPieces *pieces)
 {
 	bool		of_get = kv_mc_has_item(request) && request->with_value;
 	bool		silent = of_get && *silenced;
@@ -148,7 +151,8 @@ print_classic(const KvMcRequest *request, const KvMcReply *reply, bool *silenced
 	else if (request->command == KV_MC_SAY || request->command == KV_MC_DISCARD)
 		finish_line(pieces, head, put(head, request->value, request->value_length));
 	else if (request->command == KV_MC_VERSION)
-		finish_line(pieces, head, put(put_text(head, "VERSION "), request->value, request->value_length));
+		finish_line(pieces, head,
+					put(put_text(head, "VERSION "), request->value, request->value_length));
 	else if (of_get)
 		print_classic_value(request, reply, head, pieces);
 	else if (reply->outcome == KV_MC_NUMBER || (request->command == KV_MC_STATS && reply->value))
@@ -175,7 +179,8 @@ put_ttl(char *to, int64_t ttl)
 
 /* A flag of the reply, if it has one for this of the request. */
 static char *
-put_flag(char *to, const KvMcRequest *request, const KvMcReply *reply, const char *flag, size_t length, int64_t ttl)
+put_flag(char *to, const KvMcRequest *request, const KvMcReply *reply, const char *flag,
+		 size_t length, int64_t ttl)
 {
 	bool		got = request->command == KV_MC_META_GET && reply->outcome == KV_MC_HIT;
 	bool		counted = reply->outcome == KV_MC_NUMBER;
@@ -276,7 +281,8 @@ static void
 print_meta(const KvMcRequest *request, const KvMcReply *reply, char *head, KvMcPieces *pieces)
 {
 	bool		valued = request->with_value
-		&& (reply->outcome == KV_MC_NUMBER || (reply->outcome == KV_MC_HIT && request->command == KV_MC_META_GET));
+		&& (reply->outcome == KV_MC_NUMBER ||
+			(reply->outcome == KV_MC_HIT && request->command == KV_MC_META_GET));
 	char	   *to;
 
 	if (is_error(reply))
@@ -289,7 +295,8 @@ print_meta(const KvMcRequest *request, const KvMcReply *reply, char *head, KvMcP
 		print_debug(request, reply, head, pieces);
 	else if (!request->quiet || !is_usual(request, reply))
 	{
-		to = valued ? kv_mc_put_number(put(head, "VA ", 3), reply->length) : put_text(head, meta_word(request, reply));
+		to = valued ? kv_mc_put_number(put(head, "VA ", 3), reply->length)
+			: put_text(head, meta_word(request, reply));
 		finish_line(pieces, head, put_flags(to, request, reply));
 		if (valued)
 		{
@@ -311,7 +318,8 @@ put_big(char *to, uint64_t number, int bytes)
 
 /* A header, behind which the rest of the packet is put. */
 static char *
-put_header(char *to, const KvMcRequest *request, uint16_t status, uint8_t extras, size_t key, size_t body, uint64_t cas)
+put_header(char *to, const KvMcRequest *request, uint16_t status, uint8_t extras, size_t key,
+		   size_t body, uint64_t cas)
 {
 	*to++ = (char) 0x81;
 	*to++ = (char) request->opcode;
@@ -333,7 +341,8 @@ finish_packet(KvMcPieces *pieces, char *head, char *to)
 
 /* A packet that is a status, with a text. */
 static void
-print_status(const KvMcRequest *request, uint16_t status, const char *text, size_t length, char *head, KvMcPieces *pieces)
+print_status(const KvMcRequest *request, uint16_t status, const char *text, size_t length,
+			 char *head, KvMcPieces *pieces)
 {
 	char	   *to = put_header(head, request, status, 0, 0, length, 0);
 
@@ -341,7 +350,8 @@ print_status(const KvMcRequest *request, uint16_t status, const char *text, size
 }
 
 static void
-print_packet_error(const KvMcRequest *request, const KvMcReply *reply, char *head, KvMcPieces *pieces)
+print_packet_error(const KvMcRequest *request, const KvMcReply *reply, char *head,
+				   KvMcPieces *pieces)
 {
 	char	   *to = head + HEADER_SIZE;
 	size_t		length = (size_t) (put_message(to, reply) - to);
@@ -384,7 +394,8 @@ failure(const KvMcRequest *request, const KvMcReply *reply, const char **text)
 
 /* A get's and a touch's. */
 static void
-print_packet_value(const KvMcRequest *request, const KvMcReply *reply, char *head, KvMcPieces *pieces)
+print_packet_value(const KvMcRequest *request, const KvMcReply *reply, char *head,
+				   KvMcPieces *pieces)
 {
 	bool		hit = reply->outcome == KV_MC_HIT;
 	size_t		key = request->with_key ? request->key_length : 0;
@@ -399,7 +410,8 @@ print_packet_value(const KvMcRequest *request, const KvMcReply *reply, char *hea
 		print_status(request, KV_MC_STATUS_NOT_FOUND, "Not found", 9, head, pieces);
 		return;
 	}
-	to = put_header(head, request, hit ? 0 : KV_MC_STATUS_NOT_FOUND, extras, key, extras + key + value,
+	to = put_header(head, request, hit ? 0 : KV_MC_STATUS_NOT_FOUND, extras, key,
+					extras + key + value,
 					hit ? reply->cas : 0);
 	if (hit)
 		to = put_big(to, reply->flags, 4);
@@ -417,7 +429,8 @@ print_packet(const KvMcRequest *request, const KvMcReply *reply, char *head, KvM
 
 	if (is_error(reply))
 		print_packet_error(request, reply, head, pieces);
-	else if (request->command == KV_MC_SAY || request->command == KV_MC_VERSION || request->command == KV_MC_DISCARD)
+	else if (request->command == KV_MC_SAY || request->command == KV_MC_VERSION ||
+			 request->command == KV_MC_DISCARD)
 		print_status(request, request->status, request->value, request->value_length, head, pieces);
 	else if (request->command == KV_MC_GET || request->command == KV_MC_TOUCH)
 		print_packet_value(request, reply, head, pieces);
@@ -426,12 +439,15 @@ print_packet(const KvMcRequest *request, const KvMcReply *reply, char *head, KvM
 	else if (request->command == KV_MC_QUIT || reply->outcome == KV_MC_DONE)
 	{
 		if (!request->quiet)
-			finish_packet(pieces, head, put_header(head, request, 0, 0, 0, 0, stored ? reply->cas : 0));
+			finish_packet(pieces, head,
+						  put_header(head, request, 0, 0, 0, 0, stored ? reply->cas : 0));
 	}
 	else if (reply->outcome == KV_MC_NUMBER)
 	{
 		if (!request->quiet)
-			finish_packet(pieces, head, put_big(put_header(head, request, 0, 0, 0, 8, reply->cas), reply->number, 8));
+			finish_packet(pieces, head,
+						  put_big(put_header(head, request, 0, 0, 0, 8, reply->cas), reply->number,
+								  8));
 	}
 	else
 	{
@@ -443,7 +459,8 @@ print_packet(const KvMcRequest *request, const KvMcReply *reply, char *head, KvM
 /* ---- all ---- */
 
 void
-kv_mc_print(const KvMcRequest *request, const KvMcReply *reply, bool *silenced, char *head, KvMcPieces *pieces)
+kv_mc_print(const KvMcRequest *request, const KvMcReply *reply, bool *silenced, char *head,
+			KvMcPieces *pieces)
 {
 	memset(pieces, 0, sizeof(KvMcPieces));
 	switch (request->form)

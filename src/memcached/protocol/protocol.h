@@ -79,7 +79,8 @@ typedef enum KvMcCommand
 	KV_MC_TOUCH,				/* touch, gat, gats */
 	KV_MC_SET, KV_MC_ADD, KV_MC_REPLACE, KV_MC_APPEND, KV_MC_PREPEND, KV_MC_CAS,
 	KV_MC_DELETE,
-	KV_MC_DISCARD,				/* of a set whose value cannot be taken: the item goes, then as SAY */
+	/* of a set whose value cannot be taken: the item goes, then as SAY */
+	KV_MC_DISCARD,
 	KV_MC_INCR, KV_MC_DECR,
 	KV_MC_META_GET,				/* mg */
 	KV_MC_META_DEBUG			/* me */
@@ -127,7 +128,8 @@ typedef struct KvMcRequest
 	uint8_t		opcode;			/* binary: goes back as it came */
 	uint32_t	opaque;			/* binary: likewise, in the client's byte order */
 	uint32_t	flags;
-	uint16_t	status;			/* SAY and DISCARD: in binary, and where there is no room for a value */
+	/* SAY and DISCARD: in binary, and where there is no room for a value */
+	uint16_t	status;
 	uint16_t	key_length;
 	const char *key;			/* use kv_mc_key */
 	int64_t		exptime;		/* as the client wrote it; kv_mc_expires */
@@ -192,12 +194,13 @@ kv_mc_writes(const KvMcRequest *request)
  * The keys of a get come one by one, each a request of its own, the last with
  * last set.  The line has been looked through before the first.
  */
-extern bool kv_mc_parse(KvMcStream *stream, const KvMcLimits *limits, const char *begin, const char *end,
+extern bool kv_mc_parse(KvMcStream *stream, const KvMcLimits *limits, const char *begin,
+						const char *end,
 						KvMcRequest *request, size_t *consumed, size_t *needed);
 
 /*
- * A value cannot be taken: the request's reply is this, a line of text or a packet's status and body,
- * and the item goes that it would have replaced.
+ * A value cannot be taken: the request's reply is this, a line of text or a packet's status and
+ * body, and the item goes that it would have replaced.
  */
 extern void kv_mc_discard(KvMcRequest *request, uint16_t status, const char *text);
 
@@ -220,7 +223,8 @@ typedef struct KvMcItem
 	bool		won;			/* somebody has been told to make it anew */
 	uint32_t	flags;
 	int64_t		expires;		/* seconds of Unix time; 0: never */
-	bool		expires_rounded;	/* the row's time is not quite that, and stays until another is set */
+	/* the row's time is not quite that, and stays until another is set */
+	bool		expires_rounded;
 	uint64_t	cas;
 	const char *value;
 	size_t		length;
@@ -236,7 +240,8 @@ typedef struct KvMcFold
 	size_t		item_size;		/* bytes of a value */
 	bool		read_only;		/* mg does not mark a stale item as won */
 	uint64_t	next_cas;		/* the next write's number, until it is known; goes up by one */
-	void	   *(*alloc) (void *arg, size_t size);	/* lasts until the replies are printed; not NULL */
+	/* lasts until the replies are printed; not NULL */
+	void	   *(*alloc) (void *arg, size_t size);
 	void	   *arg;
 } KvMcFold;
 
@@ -264,7 +269,8 @@ typedef struct KvMcReply
 	bool		won;			/* meta W: this client is told */
 	uint16_t	status;			/* ERROR in binary; 0: KV_MC_STATUS_INTERNAL */
 	uint32_t	flags;
-	int64_t		ttl;			/* seconds that the item had to live; -1: for ever, or there was none */
+	/* seconds that the item had to live; -1: for ever, or there was none */
+	int64_t		ttl;
 	int64_t		ttl_touched;	/* … after T of the request */
 	int64_t		ttl_made;		/* … after N, if created */
 	uint64_t	cas;			/* of the item after the request; 0: none */
@@ -277,7 +283,8 @@ typedef struct KvMcReply
  * The item of a row; expires ≤ now: there is none.  A caller whose row has another time than a full
  * second rounds it, and says so in the item.  One without a row sets all to zeroes.
  */
-extern void kv_mc_item_set(KvMcItem *item, int64_t now, const char *value, size_t length, uint32_t flags,
+extern void kv_mc_item_set(KvMcItem *item, int64_t now, const char *value, size_t length,
+						   uint32_t flags,
 						   int64_t expires, uint64_t cas, bool stale, bool won);
 
 /*
@@ -286,7 +293,8 @@ extern void kv_mc_item_set(KvMcItem *item, int64_t now, const char *value, size_
  * whose cas is item->cas get the number of the new version; other numbers of the
  * kind stay as they are and must never match.
  */
-extern void kv_mc_apply(KvMcItem *item, const KvMcRequest *request, KvMcFold *fold, KvMcReply *reply);
+extern void kv_mc_apply(KvMcItem *item, const KvMcRequest *request, KvMcFold *fold,
+						KvMcReply *reply);
 
 typedef enum KvMcWrite
 {
@@ -304,7 +312,9 @@ extern int64_t kv_mc_expires(int64_t exptime, int64_t now);
 
 /* ---- replies to bytes (print.c) ---- */
 
-/* Sent one after the other; any may be empty.  head lies in the caller's memory, tail is constant. */
+/*
+ * Sent one after the other; any may be empty. head lies in the caller's memory, tail is constant.
+ */
 typedef struct KvMcPieces
 {
 	const char *head;
@@ -330,6 +340,7 @@ extern void kv_mc_print(const KvMcRequest *request, const KvMcReply *reply, bool
 						char *head, KvMcPieces *pieces);
 
 /* One line of the answer to KV_MC_STATS, into head, of KV_MC_HEAD_SIZE bytes; returns how many. */
-extern size_t kv_mc_print_stat(const KvMcRequest *request, const char *name, const char *value, char *head);
+extern size_t kv_mc_print_stat(const KvMcRequest *request, const char *name, const char *value,
+							   char *head);
 
 #endif							/* KV_MEMCACHED_PROTOCOL_H */

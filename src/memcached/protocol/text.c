@@ -60,14 +60,17 @@ too_long(const KvMcInput *in, size_t length)
 		return false;
 	first = next_token(in->at, in->at + in->limits->line);
 	return length > in->limits->get_line
-		|| !(kv_mc_is(first, "get") || kv_mc_is(first, "gets") || kv_mc_is(first, "gat") || kv_mc_is(first, "gats"));
+		|| !(kv_mc_is(first, "get") || kv_mc_is(first, "gets") || kv_mc_is(first, "gat") ||
+			 kv_mc_is(first, "gats"));
 }
 
 /* ---- get, gets, gat, gats ---- */
 
 #define EACH_BYTE(byte)	(UINT64_C(0x0101010101010101) * (byte))
 
-/* The first byte that is a space, or a control character; there is one.  Looks at eight at a time. */
+/*
+ * The first byte that is a space, or a control character; there is one. Looks at eight at a time.
+ */
 static const char *
 find_low(const char *at, const char *end)
 {
@@ -76,7 +79,9 @@ find_low(const char *at, const char *end)
 		uint64_t	word;
 		uint64_t	low;
 
-		/* borrows go upwards: so the lowest byte that is marked is one, the next ones may be none */
+		/*
+		 * borrows go upwards: so the lowest byte that is marked is one, the next ones may be none
+		 */
 		memcpy(&word, at, 8);
 		low = (word - EACH_BYTE(' ' + 1)) & ~word & EACH_BYTE(0x80);
 		if (low != 0)
@@ -98,7 +103,8 @@ take_key(KvMcInput *in)
 	while (*at == ' ')
 		at++;
 	request->key = at;
-	for (at = find_low(at, in->end); *at != ' ' && *at != '\n' && !(at[0] == '\r' && at[1] == '\n');)
+	for (at = find_low(at, in->end);
+		 *at != ' ' && *at != '\n' && !(at[0] == '\r' && at[1] == '\n');)
 		at = find_low(at + 1, in->end);
 	request->key_length = (uint16_t) (at - request->key);
 	while (*at == ' ')
@@ -255,7 +261,8 @@ parse_memlimit(KvMcInput *in, const KvMcLine *line)
 		return kv_mc_say(in, "ERROR");
 	megabytes = (uint32_t) number;	/* as memcached cuts it */
 	return kv_mc_say(in, megabytes < 8 ? "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m" :
-					 megabytes > 1000000000 ? "MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes" : "OK");
+					 megabytes > 1000000000
+					 ? "MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes" : "OK");
 }
 
 static bool
@@ -309,7 +316,8 @@ parse_slabs(KvMcInput *in, const KvMcLine *line)
 
 	if (line->n == 4 && kv_mc_is(line->tokens[1], "reassign"))
 		return kv_mc_say(in, "CLIENT_ERROR slab reassignment disabled");
-	if (line->n > 2 && kv_mc_is(line->tokens[1], "automove") && !kv_mc_number(line->tokens[2], &mode))
+	if (line->n > 2 && kv_mc_is(line->tokens[1], "automove") &&
+		!kv_mc_number(line->tokens[2], &mode))
 		return kv_mc_say(in, BAD_LINE);
 	return kv_mc_say(in, "ERROR");
 }
@@ -396,7 +404,8 @@ parse_auth(KvMcInput *in, const KvMcLine *line)
 	uint32_t	length;
 	size_t		total;
 
-	if (line->n < 5 || !kv_mc_is(line->tokens[0], "set") || !kv_mc_number32(line->tokens[4], &length))
+	if (line->n < 5 || !kv_mc_is(line->tokens[0], "set") ||
+		!kv_mc_number32(line->tokens[4], &length))
 	{
 		in->at = line->next;
 		return kv_mc_say(in, "CLIENT_ERROR unauthenticated");
@@ -438,7 +447,8 @@ kv_mc_parse_text(KvMcInput *in)
 
 	if (stream->in_get)
 		return take_key(in);
-	newline = stream->scanned < there ? memchr(in->at + stream->scanned, '\n', there - stream->scanned) : NULL;
+	newline = stream->scanned < there
+		? memchr(in->at + stream->scanned, '\n', there - stream->scanned) : NULL;
 	if (too_long(in, newline ? (size_t) (newline - in->at) : there))
 	{
 		in->at = in->end;

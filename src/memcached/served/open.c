@@ -75,8 +75,8 @@ lives(BackgroundWorkerHandle *process)
 }
 
 /*
- * Nobody recovers the table: have it done, if the last process for it has ended, or never was.  False:
- * there is nobody to do it.
+ * Nobody recovers the table: have it done, if the last process for it has ended, or never was.
+ * False: there is nobody to do it.
  */
 static bool
 have_opened(Oid relid)

@@ -31,7 +31,10 @@ make_varlena(const char *data, size_t length)
 	return PointerGetDatum(datum);
 }
 
-/* Is each byte from 1 to 127?  Eight at a time: what is subtracted borrows from a byte's highest bit at 0. */
+/*
+ * Is each byte from 1 to 127? Eight at a time: what is subtracted borrows from a byte's highest bit
+ * at 0.
+ */
 static bool
 is_ascii(const char *data, size_t length)
 {

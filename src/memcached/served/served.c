@@ -50,7 +50,9 @@ static const char *const default_columns[] = {"value", "flags", "expires"};
 
 /* ---- the list ---- */
 
-/* Something may be different about the table, or about any.  False: it is none of those in the list. */
+/*
+ * Something may be different about the table, or about any. False: it is none of those in the list.
+ */
 static bool
 check_again(Oid relid)
 {
@@ -119,7 +121,8 @@ static bool
 is_trusted(Oid owner)
 {
 	HeapTuple	tuple = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(MyDatabaseId));
-	Oid			dba = HeapTupleIsValid(tuple) ? ((Form_pg_database) GETSTRUCT(tuple))->datdba : InvalidOid;
+	Oid			dba = HeapTupleIsValid(tuple) ? ((Form_pg_database) GETSTRUCT(tuple))->datdba
+		: InvalidOid;
 	Oid			role = get_role_oid(kv_mc_role, true);
 
 	if (HeapTupleIsValid(tuple))
@@ -367,7 +370,8 @@ check_parts(KvMcTable *table, Relation rel)
 		set_reason(table, "42501", "has an owner who may not serve keys");
 	for (int i = 0; i < ntables; i++)
 	{
-		if (tables[i] != table && tables[i]->trusted && strcmp(tables[i]->prefix, table->prefix) == 0)
+		if (tables[i] != table && tables[i]->trusted &&
+			strcmp(tables[i]->prefix, table->prefix) == 0)
 			set_reason(table, "55000", "has the prefix of another table");
 	}
 	if (rel->trigdesc != NULL)

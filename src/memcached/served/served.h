@@ -40,7 +40,8 @@ typedef struct KvMcTable
 	const char *reason;			/* why it cannot be served, with its SQLSTATE; NULL: it can */
 	char		reason_text[256];
 	bool		watched;		/* compactions know how its rows expire, … */
-	bool		reaped;			/* … if the reaper may delete those that have; it is told of them then */
+	/* … if the reaper may delete those that have; it is told of them then */
+	bool		reaped;
 
 	int			suspicion;		/* batch.c: of raising errors; 0: there is none */
 
@@ -89,12 +90,19 @@ extern PGDLLEXPORT void kv_memcached_open_main(Datum arg);
 /* ---- expired.c: rows that have expired, as they are met ---- */
 
 extern Size kv_mc_expired_size(void);	/* of shared memory, … */
-extern void kv_mc_expired_init(void *memory, bool found);	/* … which begins here, zeroed if it is new */
-/* In a batch: the table has a row that has expired; may be said again and again, and of one that is not reaped. */
+/* … which begins here, zeroed if it is new */
+extern void kv_mc_expired_init(void *memory, bool found);
+/*
+ * In a batch: the table has a row that has expired; may be said again and again, and of one that is
+ * not reaped.
+ */
 extern void kv_mc_expired_note(const KvMcTable *table, KvKey key, uint32 hash, int64 now);
 /* The reaper met a row that had been changed since it was looked at: it will look again. */
 extern void kv_mc_expired_again(Oid relid, KvKey key);
-/* Compactions are to note such rows of the table, which is open, if it is reaped; again after it was checked. */
+/*
+ * Compactions are to note such rows of the table, which is open, if it is reaped; again after it
+ * was checked.
+ */
 extern void kv_mc_expired_watch(const KvMcTable *table);
 /* Keys of one table that were noted, palloc'd; returns how many. */
 extern int	kv_mc_expired_take(Oid *relid, KvKey *keys, int most);
@@ -115,7 +123,7 @@ extern KvKey kv_mc_row_key(const KvMcTable *table, const char *key, int length);
 extern const char *kv_mc_row_bad_key(const KvMcTable *table, const char *key, int length);
 extern const char *kv_mc_row_bad_value(const KvMcTable *table, const char *value, size_t length);
 /*
- * Fills in item, and row if it is to be kept.  look is FOUND.  There is an item as long as SQL finds
+ * Fills in item, and row if it is to be kept. look is FOUND. There is an item as long as SQL finds
  * that expires > now.  NULL, or why no client can have the item: an error.
  */
 extern const char *kv_mc_row_read(const KvMcTable *table, const KvGet *get, TimestampTz now,
@@ -132,10 +140,14 @@ extern void kv_mc_row_write(const KvMcTable *table, const KvMcItem *item, const 
 static inline bool
 kv_mc_may_change(const KvMcRequest *request)
 {
-	return request->command > KV_MC_GET && (request->command == KV_MC_META_GET || kv_mc_writes(request));
+	return request->command > KV_MC_GET &&
+		(request->command == KV_MC_META_GET || kv_mc_writes(request));
 }
 
-/* What it comes with and needs of the table: a value, privileges; NULL, or the reply: columns that are not there. */
+/*
+ * What it comes with and needs of the table: a value, privileges; NULL, or the reply: columns that
+ * are not there.
+ */
 extern bool kv_mc_has_value(const KvMcRequest *request);
 extern AclMode kv_mc_privileges(const KvMcRequest *request, int64 now);
 extern const char *kv_mc_lacks_column(const KvMcTable *table, const KvMcRequest *request);
