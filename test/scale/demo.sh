@@ -8,7 +8,7 @@
 # The coordinator's tables `readings` and `visits` are partitioned by hash; their partitions are kvfdw tables on
 # the servers one, two and three, through postgres_fdw.  `readings_there` is the same on their standbys.  What is
 # printed are ratios within this run: all servers share this machine, so they show what the coordinator
-# costs, not what three machines gain.  docs/scale-out.md explains it.
+# costs, not what three machines gain.  docs/how-to/scale-out.md explains it.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 seconds=${1:-20}
