@@ -1,4 +1,4 @@
-# Promise: the commands of "Dumps" in docs/operations.md dump databases with kvfdw tables and mixed
+# Promise: the commands of "Dumps" in docs/how-to/backup.md dump databases with kvfdw tables and mixed
 # partitioned tables under one snapshot, while others write, and restore every row: checksums are equal.
 use strict;
 use warnings;
@@ -15,7 +15,7 @@ my $dir = $PostgreSQL::Test::Utils::tmp_check;
 delete $ENV{PGAPPNAME};		# by which pg_dump would go
 
 # The section's blocks of commands: dump and restore of each.
-my ($section) = slurp_file("$FindBin::RealBin/../../docs/operations.md") =~ /^## Dumps\n(.*?)^## /ms;
+my ($section) = slurp_file("$FindBin::RealBin/../../docs/how-to/backup.md") =~ /^## Dumps\n(.*?)^## /ms;
 my @ways = map { { dump => /^# dump\n(.*?)(?=^# |\z)/ms, restore => /^# restore\n(.*)/ms } } $section =~ /^```sh\n(.*?)^```/msg;
 is(@ways, 3, 'three ways are documented');
 
