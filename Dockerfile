@@ -5,7 +5,7 @@
 #   docker exec kv psql -U postgres -c 'CREATE EXTENSION kvfdw'
 #
 # Docker's default seccomp profile forbids io_uring; kvfdw.io_method = auto then reads and writes without
-# it.  The memory that is reserved at start is that of the settings: docs/operations.md, Sizing.
+# it.  The memory that is reserved at start is that of the settings: docs/how-to/size-memory.md.
 ARG PG=17
 FROM postgres:${PG}-bookworm AS build
 RUN apt-get update \
