@@ -2,7 +2,7 @@
 # Promise: the documents name what is there.  Their links lead somewhere; source files and functions
 # they name exist; test/README.md has every test, every module and every invariant; every stop point
 # of the source is named by a test, so that none is met by chance alone; each public function has a contract;
-# docs/operations.md has every wait event and LWLock tranche.
+# docs/reference/wait-events.md has every wait event, LWLock tranche and worker.
 use strict;
 use warnings;
 use File::Basename qw(basename);
@@ -26,7 +26,7 @@ sub ok_if_none
 
 # ---- links ----
 
-my @documents = (glob('*.md docs/*.md test/*.md'));
+my @documents = (glob('*.md docs/*.md docs/*/*.md test/*.md'));
 my %text = map { $_ => slurp($_) } @documents;
 
 # The anchors of a document, as they are made of its headings.
@@ -89,20 +89,21 @@ my ($picture) = $text{'docs/architecture.md'} =~ /^## Modules.*?^```\n(.*?)^```/
 my @drawn = map { /^ +(\w+)\/ / ? $1 : /^ +kvfdw\.c/ ? 'module' : () } split /\n/, $picture;
 ok_if_none('the picture of the modules is test/rooms.pl\'s order', "@drawn" eq join(' ', reverse split ' ', $order) ? () : "@drawn");
 
-my @workers = $all_source =~ /kv_worker_(?:describe|start)\((?:&worker, )?"(kvfdw \w[\w ]*)"/g;
+my @workers = $all_source =~ /kv_worker_(?:describe|start|define)\((?:&worker, |KV_WORKER_\w+, )?"(kvfdw \w[\w ]*)"/g;
 @workers or die "the source starts no worker\n";
 ok_if_none('each worker is among the processes', grep { $text{'docs/architecture.md'} !~ /^\| \Q$_\E \|/m } @workers);
 
 # ---- wait events ----
 
-my ($watching) = $text{'docs/operations.md'} =~ /^## Watching\n(.*?)^## /ms or die "docs/operations.md has nothing about watching\n";
+my $watching = $text{'docs/reference/wait-events.md'} // die "there is no docs/reference/wait-events.md\n";
 my %told = map { $_ => 1 } $watching =~ /^\| `(Kvfdw\w+)` \|/gm;
 my %events = map { $_ => 1 } grep { $_ ne 'KvfdwStopPoint' } $all_source =~ /KV_WAIT_EVENT\(\w+, "(\w+)"\)/g;
 %events or die "the source names no wait event\n";
-ok_if_none('docs/operations.md has each wait event', grep { !$told{$_} } sort keys %events);
+ok_if_none('docs/reference/wait-events.md has each wait event', grep { !$told{$_} } sort keys %events);
 ok_if_none('and no other', grep { !$events{$_} } sort keys %told);
-my ($tranches) = $watching =~ /^LWLock tranches are (.*?)\./ms or die "docs/operations.md names no tranche\n";
+my ($tranches) = $watching =~ /^LWLock tranches are (.*?)\./ms or die "docs/reference/wait-events.md names no tranche\n";
 ok_if_none('... and each LWLock tranche', join(' ', sort $tranches =~ /`(\w+)`/g) eq join(' ', sort $all_source =~ /kv_new_tranche\("(\w+)"\)/g) ? () : $tranches);
+ok_if_none('... and each worker', grep { $watching !~ /^\| `\Q$_\E` \|/m } @workers);
 
 # ---- stop points ----
 
