@@ -1,6 +1,5 @@
-# Promise: docs/reference.md, with docs/admission.md and docs/memcached.md, names every setting, function, view and
-# column of the extension, as the server has them, and the README every table option; none
-# names another.  docs/architecture.md names all of its shared memory.
+# Promise: docs/reference/ names every setting, function, view, column and table option of the extension, as the
+# server has them, and no other.  docs/architecture.md names all of its shared memory.  Every object has a comment.
 use strict;
 use warnings;
 use FindBin;
@@ -14,15 +13,17 @@ use KvTest;
 plan skip_all => 'heap has no reference' if heap_only();
 # with all that there is
 my $node = kv_cluster('ref', 'kvfdw.tier_path' => "'" . PostgreSQL::Test::Utils::tempdir() . "/ref.tier'", 'kvfdw.tier_size' => '16MB');
-my ($reference, $admission, $memcached, $readme) = map { slurp_file("$FindBin::RealBin/../../$_") } 'docs/reference.md', 'docs/admission.md', 'docs/memcached.md', 'README.md';
+my ($settings, $objects, $options) = map { slurp_file("$FindBin::RealBin/../../docs/reference/$_.md") } qw(settings functions-and-views table-options);
 
 # The rows of the tables below a heading, down to the next one, as lists of their cells.
 sub rows
 {
 	my ($text, $heading) = @_;
 	my ($section) = $text =~ /^#+ \Q$heading\E\n(.*?)(?=^#|\z)/ms or die "there is no heading \"$heading\"";
-	return map { [ map { s/^\s+|\s+$//gr } split /\|/, s/^\|//r ] } grep { /^\|/ && !/^\| *-/ } split /\n/, $section;
+	return rows_of($section);
 }
+
+sub rows_of { my ($text) = @_; return map { [ map { s/^\s+|\s+$//gr } split /\|/, s/^\|//r ] } grep { /^\|/ && !/^\| *-/ } split /\n/, $text; }
 
 # The names in backquotes of a cell.
 sub names { my ($cell) = @_; return $cell =~ /`([^`]+)`/g; }
@@ -34,11 +35,11 @@ sub lines { my (@rows) = @_; return join("\n", map { join(' | ', @$_) } @rows) .
 # ---- settings ----
 
 # What is written of a setting, as pg_settings has it: numbers in its unit.
-my %units = (kB => 1, MB => 1024, GB => 1024 * 1024, ms => 1, s => 1000, min => 60_000, h => 3_600_000);
+my %units = (kB => 1, MB => 1024, GB => 1024 ** 2, TB => 1024 ** 3, ms => 1, s => 1000, min => 60_000, h => 3_600_000, d => 86_400_000);
 sub in_unit
 {
 	my ($text, $unit) = @_;
-	$text =~ s/\b(\d+) ([kMG]B|ms|s|min|h)\b/$units{$unit} ? $1 * $units{$2} \/ $units{$unit} : $&/ge;
+	$text =~ s/\b(\d+)([kMGT]B|ms|s|min|h|d)\b/$units{$unit} ? $1 * $units{$2} \/ $units{$unit} : $&/ge;
 	return $text eq 'empty' ? '' : $text =~ s/`//gr;
 }
 
@@ -46,7 +47,7 @@ my %context = (postmaster => 'restart', sighup => 'reload', superuser => 'superu
 my $range = q{CASE WHEN enumvals IS NOT NULL THEN array_to_string(enumvals, ', ') WHEN vartype IN ('string', 'bool') THEN ''
 	WHEN max_val::float8 > 1e300 THEN min_val || ' or more' ELSE min_val || ' to ' || max_val END};
 my @settings = @{ask("SELECT name, coalesce(unit, ''), boot_val, $range, context, vartype FROM pg_settings WHERE name LIKE 'kvfdw.%' ORDER BY name")};
-my ($of_tests) = $reference =~ /\(`make FAULTS=1`\) have \w+ more:\s+([^.]*(?:\.\w[^.]*)*)\./ or die 'no settings of test builds';
+my ($of_tests) = $settings =~ /\(`make FAULTS=1`\) have \w+ more:\s+([^.]*(?:\.\w[^.]*)*)\./ or die 'no settings of test builds';
 my %of_tests = map { $_ => 1 } names($of_tests);
 my (@server, @document);
 my %vartype = map { $_->[0] => $_->[5] } @settings;
@@ -55,9 +56,9 @@ for my $s (@settings)
 	next if $of_tests{$s->[0]};
 	push @server, [ @$s[0 .. 3], $context{$s->[4]} ];
 }
-for my $row (map { rows($_, 'Settings') } $reference, $admission, $memcached)
+for my $row (rows_of($settings))
 {
-	my ($name) = names($row->[0]) or next;
+	my ($name) = $row->[0] =~ /^`(kvfdw\.\w+)`$/ or next;
 	my ($unit, $default, $range) = (@$row[1 .. 3]);
 	my $type = $vartype{$name} // '';
 	if ($type eq 'real' && length $unit)
@@ -77,30 +78,39 @@ is_deeply([ sort keys %of_tests ], [ grep { $of_tests{$_} } map { $_->[0] } @set
 
 my $members = q{pg_depend d JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'kvfdw' AND d.deptype = 'e' AND d.classid};
 my @views = map { $_->[0] } @{ask("SELECT relname FROM pg_class c, $members = 'pg_class'::regclass WHERE c.oid = d.objid AND relkind = 'v' ORDER BY 1")};
-is_deeply([ sort map { names($_->[0]) } grep { @$_ == 2 } rows($reference, 'Functions and views') ], \@views, 'views');
+is_deeply([ sort map { names($_->[0]) } rows($objects, 'Views') ], \@views, 'views');
 for my $view (@views)
 {
 	my %short = ('timestamp with time zone' => 'timestamptz');
 	my $columns = ask("SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = '$view'::regclass AND attnum > 0 ORDER BY attnum");
 	$_->[1] = $short{$_->[1]} // $_->[1] for @$columns;
-	my @documented = map { my $row = $_; map { [ $_, $row->[1] ] } names($row->[0]) } rows($view =~ /admission/ ? $admission : $view =~ /memcached/ ? $memcached : $reference, $view);
+	my @documented = map { my $row = $_; map { [ $_, $row->[1] ] } names($row->[0]) } rows($objects, $view);
 	is(lines(@documented), lines(@$columns), "columns of $view");
 }
-my ($kinds) = map { $_->[2] } grep { $_->[0] eq '`kind`' } rows($reference, 'kvfdw_stat_io');
+my ($kinds) = map { $_->[3] } grep { $_->[0] eq '`kind`' } rows($objects, 'kvfdw_stat_io');
 is_deeply([ names($kinds) ], [ map { $_->[0] } @{ask('SELECT kind FROM kvfdw_stat_io')} ], 'kinds of kvfdw_stat_io');
 
 # handler and validator are the wrapper's; kvfdw_stat_get_* are named in the text, each by its view
-my @functions = @{ask("SELECT p.oid::regprocedure, CASE WHEN proretset THEN 'rows of ' ||
+my @functions = @{ask("SELECT format('%s(%s)', proname, regexp_replace(pg_get_function_arguments(p.oid), '(, )?OUT .*', '')), CASE WHEN proretset THEN 'rows of ' ||
 		(SELECT string_agg(format('%s (%s)', name, format_type(type, NULL)), ', ' ORDER BY n) FROM unnest(proargnames, proallargtypes, proargmodes)
 			WITH ORDINALITY a (name, type, mode, n) WHERE mode IN ('o', 't'))
 		ELSE pg_get_function_result(p.oid) END, has_function_privilege('public', p.oid, 'EXECUTE')
 	FROM pg_proc p, $members = 'pg_proc'::regclass WHERE p.oid = d.objid AND proname NOT IN ('kvfdw_handler', 'kvfdw_validator') ORDER BY 1::text")};
 my @get = map { "$_()" =~ s/^kvfdw_stat_/kvfdw_stat_get_/r } @views;
 is_deeply([ sort grep { /^kvfdw_stat_get_/ } map { $_->[0] } @functions ], [ sort @get ], 'each view has its function');
-ok((all { index($reference, "`$_`") >= 0 } @get), 'which the reference names');
+ok((all { index($objects, "`$_`") >= 0 } @get), 'which the reference names');
 my @documented = map { [ $_->[0] =~ s/`//gr, $_->[1] =~ s/`//gr, $_->[2] =~ /^superuser/ ? 'f' : 't' ] }
-  grep { @$_ == 4 && $_->[0] =~ /^`/ } rows($reference, 'Functions and views');
+  grep { @$_ == 4 && $_->[0] =~ /^`/ } rows($objects, 'Functions');
 is(lines(sort { $a->[0] cmp $b->[0] } @documented), lines(sort { $a->[0] cmp $b->[0] } grep { $_->[0] !~ /^kvfdw_stat_get_/ } @functions), 'functions');
+
+# ---- comments ----
+
+is(lines(@{ask("SELECT pg_describe_object(d.classid, d.objid, d.objsubid) FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'kvfdw' AND d.deptype = 'e'
+		WHERE d.classid IN ('pg_class'::regclass, 'pg_proc'::regclass, 'pg_foreign_data_wrapper'::regclass, 'pg_foreign_server'::regclass)
+		AND NOT EXISTS (SELECT FROM pg_description c WHERE c.classoid = d.classid AND c.objoid = d.objid AND c.objsubid = 0)
+	UNION ALL SELECT format('%s.%s', attrelid::regclass, attname) FROM pg_attribute a JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = attrelid AND d.deptype = 'e'
+		JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'kvfdw' WHERE attnum > 0 AND col_description(attrelid, attnum) IS NULL ORDER BY 1")}), "\n", 'every object has a comment');
+is(lines(@{ask("SELECT name FROM pg_settings WHERE name LIKE 'kvfdw.%' AND short_desc !~ '^(Sets|Enables|Makes|Stops|Leaves out) ' ORDER BY 1")}), "\n", 'every setting says what it sets');
 
 # ---- shared memory ----
 
@@ -111,6 +121,6 @@ is($memory, join("\n", sort map { $_->[0] } @{ask("SELECT substr(name, 7) FROM p
 
 my (undef, undef, $error) = $node->psql('postgres', q{CREATE FOREIGN TABLE t (k int) SERVER kvfdw OPTIONS (unlike_any_other 'x')});
 my ($valid) = $error =~ /Valid options are (.*)\./ or die $error;
-is(join(' ', map { names($_->[0]) } rows($readme, 'Table options')), join(' ', $valid =~ /"(\w+)"/g), 'table options');
+is(join(' ', map { names($_->[0]) } rows($options, 'Table options')), join(' ', $valid =~ /"(\w+)"/g), 'table options');
 $node->stop;
 done_testing();
