@@ -73,7 +73,7 @@ kv_workers_register(void)
 		kv_register_worker(&worker, "The second tier of the cache stays empty.");
 
 	/* redo writes too */
-	kv_worker_define(KV_WORKER_MERGE_WRITER, "kvfdw buffer writer", "kv_buffer_writer_main",
+	kv_worker_define(KV_WORKER_BUFFER_WRITER, "kvfdw buffer writer", "kv_buffer_writer_main",
 					 BgWorkerStart_PostmasterStart, 1);
 	kv_worker_define(KV_WORKER_COMPACTOR, "kvfdw compactor", "kv_compactor_main",
 					 BgWorkerStart_ConsistentState, kv_compact_workers);

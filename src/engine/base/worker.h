@@ -67,7 +67,7 @@ extern void kv_worker_missed(const char *name, const char *without);
 typedef enum KvWorkerKind
 {
 	KV_WORKER_ONCE,				/* those of kv_worker_start */
-	KV_WORKER_MERGE_WRITER,
+	KV_WORKER_BUFFER_WRITER,
 	KV_WORKER_COMPACTOR,
 	KV_WORKER_PREFETCH,
 	KV_WORKER_KINDS

@@ -87,7 +87,7 @@ typedef struct KvBufferHeader
 	uint8		pad[128 - 88];
 } KvBufferHeader;
 
-StaticAssertDecl(sizeof(KvBufferHeader) == 128, "slot header size");
+StaticAssertDecl(sizeof(KvBufferHeader) == 128, "write buffer header size");
 
 /* Shared-memory side of a unit, and of the buffer that begins with it. */
 typedef struct KvWriteBuffer

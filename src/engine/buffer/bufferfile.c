@@ -318,7 +318,7 @@ kv_buffers_attach(void)
 {
 	bool		found;
 
-	kv_buffers = ShmemInitStruct("kvfdw merge slots", kv_buffers_memory(), &found);
+	kv_buffers = ShmemInitStruct("kvfdw write buffers", kv_buffers_memory(), &found);
 }
 
 /* Map the buffer file, which is sound. */
@@ -510,5 +510,5 @@ kv_buffers_wake_writer(void)
 {
 	kv_wake(kv_buffer_pool->writer_latch);
 	if (kv_buffer_pool->writer_latch == NULL)
-		(void) kv_worker_need(KV_WORKER_MERGE_WRITER);
+		(void) kv_worker_need(KV_WORKER_BUFFER_WRITER);
 }

@@ -559,7 +559,7 @@ kv_buffer_ask_free(const KvStore *store, Size len)
 	if (!free && !pending.moving && !free_dropped() && pending.error == 0)
 		(void) evict_open_buffers();
 	kv_buffers_wake_writer();
-	if (!free && pending.sealed >= 0 && !kv_worker_is_coming(KV_WORKER_MERGE_WRITER) &&
+	if (!free && pending.sealed >= 0 && !kv_worker_is_coming(KV_WORKER_BUFFER_WRITER) &&
 		kv_buffer_claim(pending.sealed, false))
 		(void) write_out(pending.sealed);	/* there is none, and no place for one */
 	return free || kv_buffer_units(len) == 1;

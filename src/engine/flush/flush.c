@@ -629,7 +629,7 @@ static void
 flush_and_resign(KvStore *store, uint32 shard_id, const KvHow *how)
 {
 	KvShard    *shard = kv_shard(store, shard_id);
-	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "kvfdw freeze",
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "kvfdw flush",
 												  ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(context);
 

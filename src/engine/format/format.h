@@ -176,7 +176,7 @@ typedef struct KvValueFile
 	uint16		order;			/* of the compaction job that has made it; 0: none */
 } KvValueFile;
 
-StaticAssertDecl(sizeof(KvValueFile) == 32, "chunk size");
+StaticAssertDecl(sizeof(KvValueFile) == 32, "value file size");
 
 #define KV_NOT_KNOWN		PG_UINT64_MAX
 

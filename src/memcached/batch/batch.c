@@ -370,7 +370,7 @@ attempt_tasks(KvMcTask **tasks, int from, int to, bool alone, KvMcTable **suspec
 
 	if (attempt_context == NULL)
 	{
-		attempt_context = AllocSetContextCreate(TopMemoryContext, "kvfdw memcached turn",
+		attempt_context = AllocSetContextCreate(TopMemoryContext, "kvfdw memcached batch",
 												KV_MC_BATCH_SIZES);
 		next_shard_id = GetCurrentTimestamp();
 	}
