@@ -20,8 +20,8 @@
 # without admission gives when so many sessions take turns.
 #
 # Time inside the server is that of one statement in fifty, from its log; TPC-B is
-# one request of five statements for that.  The figures are in docs/admission.tsv, the
-# picture is docs/admission.svg; with BENCH_SHORT, both in bench/results.
+# one request of five statements for that.  The figures are in
+# bench/results/admission.tsv, the picture is admission.svg; with BENCH_SHORT, both are in bench/results/short.
 
 ADMISSION_LOADS=${ADMISSION_LOADS:-tpcb hot select zipf}
 ADMISSION_SCALE=${ADMISSION_SCALE:-10}
@@ -272,11 +272,11 @@ admission_load() # load
 
 bench_admission()
 {
-	local load where=$here/../docs
+	local load where=$here/results
 
 	head_ "Admission: $ADMISSION_LOADS; $ADMISSION_CLIENTS clients, ${ADMISSION_SECONDS} s each"
 	[[ " $ADMISSION_CLIENTS " == *" $ADMISSION_SWEEP "* ]] || kv_die "ADMISSION_CLIENTS must have ADMISSION_SWEEP=$ADMISSION_SWEEP"
-	[ -z "${BENCH_SHORT:-}" ] || where=$here/results
+	if [ -n "${BENCH_SHORT:-}" ]; then where=$here/results/short; mkdir -p "$where"; fi
 	adm_figures=$where/admission.tsv
 	admission_build
 	kv_psql -c 'ALTER SYSTEM SET max_connections = 900' -c 'ALTER SYSTEM SET max_worker_processes = 32'

@@ -14,7 +14,7 @@
 #   SEED=n                repeat a run's data
 #   REST_…, SHARDS_…, SCAN_…, ZIPF_…, UPSERT_…, OVERWRITE_…, CLEANING_…, YCSB_…, POINTCPU_…, MASS_…, QUEUE_…, POPS_…, CACHESCAN_…, TIERHIT_…, WARM_…, SPLITS_…, MOVE_…, ADMISSION_…, MEMCACHED_…, MEMCACHEDCPU_…, FREE_…, CHECKPOINT_…  of these lines; see their files
 #
-# The line plot writes docs/scan-throughput.svg and .tsv; with BENCH_SHORT, into bench/results.
+# The line plot writes bench/results/scan-throughput.svg and .tsv; with BENCH_SHORT, into bench/results/short.
 #
 # A kvfdw table has the wal level that its line names, and 'none' where it
 # names none.

@@ -412,10 +412,10 @@ check_written() # rows
 # Both tables' curves, as far as they can be had in the time.
 bench_plot()
 {
-	local t n id last s where=$here/../docs
+	local t n id last s where=$here/results
 
 	head_ "Scan throughput, cold, $scan_data"
-	[ -z "${BENCH_SHORT:-}" ] || where=$here/results
+	if [ -n "${BENCH_SHORT:-}" ]; then where=$here/results/short; mkdir -p "$where"; fi
 	{
 		printf '# full ordered scans, cold, %s rows of %s bytes, %s; %s CPUs; fio reads 256 KB blocks at %s MB/s; %s\n' \
 			"$ROWS" $((SIZE + 8)) "$scan_data" "$(nproc)" "$fio_read" "$(date +%F)"

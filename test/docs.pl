@@ -26,7 +26,7 @@ sub ok_if_none
 
 # ---- links ----
 
-my @documents = (glob('*.md docs/*.md docs/*/*.md test/*.md'));
+my @documents = (glob('*.md docs/*.md docs/*/*.md bench/results/*.md test/*.md'));
 my %text = map { $_ => slurp($_) } @documents;
 
 # The anchors of a document, as they are made of its headings.

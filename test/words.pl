@@ -66,6 +66,17 @@ for my $document (sort @documents)
 		note(document_lines => "$document:$n") if !$code && length($line) > 100 && $line !~ /^\s*\||^\s*\[|\]\(https?:/;
 	}
 }
+# Words of the users' documents are runs of [\w'’-] with a letter or digit, in tables, too; neither those of blocks of
+# code, comments and pictures nor targets of links count.
+for my $document (grep { m{^(?:README\.md|docs/tutorial.*|docs/(?:how-to|reference|explanation)/.*)$} } sort @documents)
+{
+	my $text = slurp($document);
+	$text =~ s/^\s*```.*?^\s*```$//gms;
+	$text =~ s/<!--.*?-->//gs;
+	$text =~ s/!\[[^\]]*\]\([^)]*\)//g;
+	$text =~ s/\]\([^)]*\)/]/g;
+	note(user_words => "$document: $_") for grep { /\w/ } $text =~ /[\w'’-]+/g;
+}
 my $readme = () = slurp('README.md') =~ /\n/g;
 note(readme_lines => "line $_") for 121 .. $readme;
 

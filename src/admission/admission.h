@@ -6,7 +6,7 @@
  * before the server reads it.  If there is none it pauses, first come first
  * served, and holds nothing meanwhile: no transaction, no lock, no snapshot, no
  * pin (A 1).  A slot lasts for a quota of requests; then it goes to who has
- * waited longest.  docs/admission.md says what users see.
+ * waited longest.  docs/explanation/admission.md says what users see.
  *
  * This room knows nothing of tables and stores and includes no other room.  It
  * works for all sessions of the server, whatever they do.  Where

@@ -30,11 +30,11 @@
 #                both detect more of them than there are, but not the same.
 #   queue        what a session above READ COMMITTED waits for has changed.  On heap it fails
 #                at once; here it may be in the row's queue, behind one that waits for the
-#                next version; see docs/reference.md.
+#                next version; see docs/reference/differences-to-heap.md.
 #   rewritten    a snapshot of before an ALTER that has written the rows anew: to it heap's table
-#                looks empty, and kvfdw's is an error; see docs/reference.md.
+#                looks empty, and kvfdw's is an error; see docs/reference/differences-to-heap.md.
 #   two rows     REPEATABLE READ on heap shows the transaction two rows of a key; see
-#                docs/reference.md.
+#                docs/reference/differences-to-heap.md.
 #   race         a difference that does not come again, at a step that woke one of several
 #                waiting sessions, or several at once.
 #

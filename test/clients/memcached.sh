@@ -4,7 +4,14 @@
 #
 #   memccapable        libmemcached's, text and binary protocol
 #   pymemcache         its integration tests
-#   memcached          its own t/*.t, but those that ask for what is memcached's alone; see docs/memcached-protocols.md
+#   memcached          its own t/*.t of 1.6.18, unless they need what only memcached has:
+#       its memory           extstore* binary-extstore chunked-* error-extstore restart slab* lru* dyn-maxbytes dash-M 64bit refhang
+#                            issue_22 issue_29 issue_42 issue_163 issue_183 item_size_max stats
+#       TLS, proxy, log      ssl_* proxy watcher*
+#       options at a start   00-startup daemonize conn-limits maxconns misbehave idle-timeout issue_50 issue_61 issue_67 shutdown
+#                            unixsocket udp stats-conns ascii-auth binary-sasl
+#       counts by prefix     stats-detail
+#       its source           whitespace
 #
 #   TESTS='getset cas'  these of memcached's only
 #
@@ -14,7 +21,9 @@ here=$(cd "$(dirname "$0")" && pwd)
 bash "$here/../lib/setup.sh" libmemcached-tools memcached python3-venv dpkg-dev
 . "$here/../lib/server.sh"
 . "$here/../lib/memcached.sh"
-# test:numbers has these fail, and no others
+# test:numbers has these fail, and no others.  They need: binary a Unix socket alone, and values that are discarded as memory
+# is short; flush-all a server started with -F and one with -C; metaget the flags h and l, and its second tier; expirations
+# a clock that can be set.
 MEMCACHED_TESTS="getset incrdecr flags noreply touch getandtouch cas issue_3 issue_14 issue_41 issue_68 issue_70 issue_104 issue_108 issue_140
 	issue_152 issue_192 issue_260 line-lengths bogus-commands malicious-commands multiversioning quit strtol-testing binary-get evictions
 	binary:3266,3267 flush-all:25,26,27 metaget:100,101,102,103,105,106,107,108,110,150,151,152,153 expirations:3,8,16,17,36"

@@ -7,7 +7,7 @@
 # A round is one stream of one connection each, in pieces of random lengths.  Numbers for cas are those
 # that each server gave for the key in the round before, or none that there is if they are to be forgotten.
 # With --flush all is emptied now and then.
-# What docs/memcached-protocols.md lists as differences is not asked for; a letter of each key says what its item is used for, so that they do not come by chance:
+# What docs/reference/memcached-protocol.md lists as differences is not asked for; a letter of each key says what its item is used for, so that they do not come by chance:
 #
 #	a	all that stores, with cas numbers, but nothing that only changes when the item expires
 #	b	times of expiry, N, R and T of mg, but no cas numbers; what is left of a time may differ a little
