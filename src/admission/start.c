@@ -37,47 +37,52 @@ void
 kv_admission_gucs(void)
 {
 	DefineCustomIntVariable("kvfdw.admission_limit",
-							"Number of sessions that may have a request executed at once; -1 "
-							"switches this off, 0 has it chosen by measurement.",
-							NULL, &kv_admission_limit, -1, -1, KV_MAX_LIMIT,
+							"Sets how many sessions may execute a request at a time.",
+							"-1: no limit; 0: kvfdw measures and chooses the limit.",
+							&kv_admission_limit, -1, -1, KV_MAX_LIMIT,
 							PGC_SIGHUP, 0, NULL, assign_limit, NULL);
 	DefineCustomIntVariable("kvfdw.admission_quota",
-							"Requests that a session of weight 1 may make before others have their "
-							"turn; 0 has it chosen by feedback.",
-							NULL, &kv_admission_quota, 0, 0, KV_ADMIT_MAX_QUOTA,
+							"Sets how many requests a session of weight 1 makes in a turn.",
+							"0: kvfdw chooses, by unfairness and variability.",
+							&kv_admission_quota, 0, 0, KV_ADMIT_MAX_QUOTA,
 							PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.admission_weight",
-							"Requests of this session's turn, as a multiple of the quota; 0 never "
-							"pauses it.",
-							"For ALTER ROLE and ALTER DATABASE.",
+							"Sets the weight of a session: its turn is this many times the quota.",
+							"0: the session is never paused. For ALTER ROLE and ALTER DATABASE.",
 							&kv_admission_weight, 1, 0, 1000,
 							PGC_SUSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.admission_max_wait",
-							"Longest pause; after it a session goes on although the limit is "
-							"reached.",
-							NULL, &kv_admission_max_wait_ms, 20000, 10, 3600000,
+							"Sets the longest pause of a session.",
+							"After it the session continues, although the limit is reached.",
+							&kv_admission_max_wait_ms, 20000, 10, 3600000,
 							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.admission_sample",
-							"Time of one of the samples by which the limit is chosen.",
-							NULL, &kv_admission_sample_ms, 2000, 100, 600000,
+							"Sets the time of one sample while kvfdw chooses the limit.",
+							"The choice takes 48 times as long.",
+							&kv_admission_sample_ms, 2000, 100, 600000,
 							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomBoolVariable("kvfdw.admission_exempt_superusers",
-							 "Sessions of superusers are never paused.",
-							 NULL, &kv_admission_exempt_superusers, true,
+							 "Enables superusers to work without pauses by admission.",
+							 NULL,
+							 &kv_admission_exempt_superusers, true,
 							 PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomBoolVariable("kvfdw.admission_exempt_monitor",
-							 "Sessions of members of pg_monitor are never paused.",
-							 NULL, &kv_admission_exempt_monitor, true,
+							 "Enables members of pg_monitor to work without pauses by admission.",
+							 NULL,
+							 &kv_admission_exempt_monitor, true,
 							 PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomRealVariable("kvfdw.admission_unfairness",
-							 "Unfairness from which the chosen quota is lowered; 0 ignores "
-							 "unfairness.",
-							 NULL, &kv_admission_unfairness, 0.1, 0, 100,
+							 "Sets the unfairness at which a quota chosen by kvfdw is lowered.",
+							 "Limits with less unfairness are preferred, too. 0: unfairness is "
+							 "ignored.",
+							 &kv_admission_unfairness, 0.1, 0, 100,
 							 PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomRealVariable("kvfdw.admission_variability",
-							 "Variability of latency from which the chosen quota is lowered; 0 "
-							 "ignores it.",
-							 NULL, &kv_admission_variability, 0.4, 0, 100,
+							 "Sets the variability of latency at which a quota chosen by kvfdw is "
+							 "lowered.",
+							 "Limits with less variability are preferred, too. 0: variability is "
+							 "ignored.",
+							 &kv_admission_variability, 0.4, 0, 100,
 							 PGC_SIGHUP, 0, NULL, NULL, NULL);
 }
 

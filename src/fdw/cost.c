@@ -39,22 +39,28 @@ void
 kv_cost_gucs(void)
 {
 	DefineCustomRealVariable("kvfdw.point_read_cost",
-							 "Planner's cost of reading one value by itself, in random_page_costs.",
-							 NULL, &point_read_cost, 1.0, 0, DBL_MAX,
+							 "Sets the planner's cost of reading one value alone, in units of "
+							 "random_page_cost.",
+							 NULL,
+							 &point_read_cost, 1.0, 0, DBL_MAX,
 							 PGC_USERSET, GUC_EXPLAIN, NULL, NULL, NULL);
 	DefineCustomRealVariable("kvfdw.batched_read_cost",
-							 "Planner's cost of reading one of several values at once, in "
-							 "random_page_costs.",
-							 NULL, &batched_read_cost, 0.2, 0, DBL_MAX,
+							 "Sets the planner's cost of reading one of several values at once, "
+							 "in units of random_page_cost.",
+							 "For IN lists, short ranges, the beginning of long ranges, and "
+							 "scattered values.",
+							 &batched_read_cost, 0.2, 0, DBL_MAX,
 							 PGC_USERSET, GUC_EXPLAIN, NULL, NULL, NULL);
 	DefineCustomRealVariable("kvfdw.range_read_cost",
-							 "Planner's cost of one value of a long range, in seq_page_costs.",
-							 "The value's bytes are extra.",
+							 "Sets the planner's cost of one value of a long range, in units of "
+							 "seq_page_cost.",
+							 "The bytes of the value cost seq_page_cost per 8 kB in addition.",
 							 &range_read_cost, 0.02, 0, DBL_MAX,
 							 PGC_USERSET, GUC_EXPLAIN, NULL, NULL, NULL);
 	DefineCustomRealVariable("kvfdw.seek_cost",
-							 "Planner's cost of finding a key in the index, in cpu_operator_costs.",
-							 "The comparisons of a binary search are extra.",
+							 "Sets the planner's cost of finding a key in the index, in units of "
+							 "cpu_operator_cost.",
+							 "The comparisons of the search are added.",
 							 &seek_cost, 50.0, 0, DBL_MAX,
 							 PGC_USERSET, GUC_EXPLAIN, NULL, NULL, NULL);
 }

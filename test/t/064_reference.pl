@@ -74,6 +74,11 @@ for my $row (rows_of($settings))
 is(lines(sort { $a->[0] cmp $b->[0] } @document), lines(@server), 'settings');
 is_deeply([ sort keys %of_tests ], [ grep { $of_tests{$_} } map { $_->[0] } @settings ], 'settings of test builds') if has_faults($node);
 
+my $without = q{SELECT name FROM pg_settings WHERE name LIKE 'kvfdw.%' AND};
+is(lines(@{ask($without . q{ short_desc !~ '^(Sets|Enables|Makes|Stops|Leaves out) [^.]*([a-z_][.][a-z][^.]*)*[.]$' ORDER BY 1})}), "\n",
+	'the description of every setting is a sentence that begins with a verb');
+is(lines(@{ask($without . q{ extra_desc !~ '[.]$' ORDER BY 1})}), "\n", 'and what follows it ends with a full stop');
+
 # ---- views and functions ----
 
 my $members = q{pg_depend d JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'kvfdw' AND d.deptype = 'e' AND d.classid};
@@ -110,7 +115,6 @@ is(lines(@{ask("SELECT pg_describe_object(d.classid, d.objid, d.objsubid) FROM p
 		AND NOT EXISTS (SELECT FROM pg_description c WHERE c.classoid = d.classid AND c.objoid = d.objid AND c.objsubid = 0)
 	UNION ALL SELECT format('%s.%s', attrelid::regclass, attname) FROM pg_attribute a JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = attrelid AND d.deptype = 'e'
 		JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'kvfdw' WHERE attnum > 0 AND col_description(attrelid, attnum) IS NULL ORDER BY 1")}), "\n", 'every object has a comment');
-is(lines(@{ask("SELECT name FROM pg_settings WHERE name LIKE 'kvfdw.%' AND short_desc !~ '^(Sets|Enables|Makes|Stops|Leaves out) ' ORDER BY 1")}), "\n", 'every setting says what it sets');
 
 # ---- shared memory ----
 

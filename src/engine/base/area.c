@@ -93,7 +93,8 @@ void
 kv_area_gucs(void)
 {
 	kv_share_define("kvfdw.memtable_memory",
-					"Shared memory for recent versions and shard descriptors.",
+					"Sets the shared memory for recent row versions and shard descriptors.",
+					"-1: two eighths of kvfdw.memory; otherwise at least 16 MB.",
 					2, &kv_memtable_memory_mb, GUC_UNIT_MB, check_memtable_memory);
 }
 

@@ -34,8 +34,9 @@ kv_memory_gucs(uint64 machine)
 	int			usual = Max(Min(part, KV_MEMORY_MB), KV_LEAST_MB);
 
 	DefineCustomIntVariable("kvfdw.memory",
-							"Shared memory for caches and recent versions.",
-							"Divided among those whose sizes are not set.",
+							"Sets the shared memory for the caches and memtables of kvfdw.",
+							"Divided among value_cache, recent_ring, range_cache and "
+							"memtable_memory where these are -1.",
 							&memory_mb, usual, KV_LEAST_MB, 1048576,
 							PGC_POSTMASTER, GUC_UNIT_MB, NULL, NULL, NULL);
 	if (usual < KV_MEMORY_MB && memory_mb == usual &&
@@ -49,12 +50,12 @@ kv_memory_gucs(uint64 machine)
 }
 
 void
-kv_share_define(const char *name, const char *what, int eighths, int *variable, int flags,
-				GucIntCheckHook check)
+kv_share_define(const char *name, const char *what, const char *more, int eighths,
+				int *variable, int flags, GucIntCheckHook check)
 {
 	Assert(nshares < KV_MOST_SHARES);
 	shares[nshares++] = (KvShare) {name, eighths, variable, false};
-	DefineCustomIntVariable(name, what, "-1: a share of kvfdw.memory.",
+	DefineCustomIntVariable(name, what, more,
 							variable, -1, -1, flags == GUC_UNIT_KB ? INT_MAX : 1048576,
 							PGC_POSTMASTER, flags, check, NULL, NULL);
 }

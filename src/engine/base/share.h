@@ -15,8 +15,8 @@
  * whose default of -1 stands for some eighths of kvfdw.memory.  check: as of any setting,
  * and it calls kv_share_check.
  */
-extern void kv_share_define(const char *name, const char *what, int eighths, int *variable,
-							int flags, GucIntCheckHook check);
+extern void kv_share_define(const char *name, const char *what, const char *more, int eighths,
+							int *variable, int flags, GucIntCheckHook check);
 /* Of a setting that has its share, -1 in a file that is read again stands for that. */
 extern void kv_share_check(int *value, const int *variable);
 

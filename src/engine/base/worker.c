@@ -199,8 +199,9 @@ kv_workers_gucs(void)
 {
 #ifdef KVFDW_FAULTS
 	DefineCustomIntVariable("kvfdw.test_worker_idle",
-							"How long a worker on demand has nothing to do before it ends.",
-							NULL, &idle_ms, KV_IDLE_MS, 0, INT_MAX, PGC_SIGHUP, GUC_UNIT_MS,
+							"Sets how long a worker on demand is idle before it ends.",
+							"For tests only.",
+							&idle_ms, KV_IDLE_MS, 0, INT_MAX, PGC_SIGHUP, GUC_UNIT_MS,
 							NULL, NULL, NULL);
 #endif
 }

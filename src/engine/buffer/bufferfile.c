@@ -204,12 +204,17 @@ void
 kv_buffers_gucs(void)
 {
 	DefineCustomIntVariable("kvfdw.write_buffer_size",
-							"Largest merge slot: the largest single write to a value file.",
-							NULL, &write_buffer_size_kb, 256, 64, 4096,
+							"Sets the size of the largest write buffer, and so of the largest "
+							"write to a value file.",
+							NULL,
+							&write_buffer_size_kb, 256, 64, 4096,
 							PGC_POSTMASTER, GUC_UNIT_KB, NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.write_buffers",
-							"Size of the buffer file, which all tables share.",
-							NULL, &write_buffers_mb, 64, 4, 65536,
+							"Sets the size of the buffer file, which has the write buffers of all "
+							"tables.",
+							"Takes effect at a start at which no write buffer is in use, as after "
+							"a clean shutdown.",
+							&write_buffers_mb, 64, 4, 65536,
 							PGC_POSTMASTER, GUC_UNIT_MB, NULL, NULL, NULL);
 }
 

@@ -95,15 +95,17 @@ void
 kv_around_gucs(void)
 {
 	DefineCustomIntVariable("kvfdw.read_around",
-							"Sets how much is read into the page cache with a value, while memory "
-							"lies idle.",
-							"A multiple of 4 kB; 0: the value's blocks alone.",
+							"Sets the size of the piece that is read into the page cache together "
+							"with a value.",
+							"A multiple of 4 kB; 0: the blocks of the value only. Has effect "
+							"while memory is unused, and for tables that fit into memory.",
 							&around_kb, KV_AROUND_KB, 0, KV_MOST_AROUND_KB,
 							PGC_SUSET, GUC_UNIT_KB, check_around, NULL, NULL);
 #ifdef KVFDW_FAULTS
 	DefineCustomIntVariable("kvfdw.test_idle",
-							"Stands for the memory there is, all of which lies idle.",
-							"-1: what there is; 0: none lies idle.",
+							"Sets what stands for the memory of the machine, all of it unused.",
+							"-1: the memory of the machine; 0: no memory is unused. For tests "
+							"only.",
 							&test_idle_mb, -1, -1, INT_MAX, PGC_SUSET, GUC_UNIT_MB, NULL, NULL,
 							NULL);
 #endif

@@ -115,7 +115,9 @@ void
 kv_block_gucs(void)
 {
 	kv_share_define("kvfdw.value_cache",
-					"Shared memory for blocks of values that were read by key or in short ranges.",
+					"Sets the size of the cache for values that are read by key or in short "
+					"ranges.",
+					"-1: three eighths of kvfdw.memory; 0: no cache.",
 					3, &value_cache_mb, GUC_UNIT_MB, check_value_cache);
 }
 

@@ -832,19 +832,24 @@ void
 kv_prefetch_gucs(void)
 {
 	kv_share_define("kvfdw.range_cache",
-					"Shared memory for pieces of value files that ordered scans read, and share.",
+					"Sets the size of the cache that scans of large ranges share.",
+					"-1: two eighths of kvfdw.memory; 0: no cache.",
 					2, &kv_window_cache_kb, GUC_UNIT_KB, check_range_cache);
 	DefineCustomIntVariable("kvfdw.prefetch_workers",
 							"Sets how many workers load the range cache at most.",
-							NULL, &kv_prefetch_workers, 2, 0, KV_MAX_PREFETCH_WORKERS,
+							"Workers are started on demand. 0: scans read for themselves.",
+							&kv_prefetch_workers, 2, 0, KV_MAX_PREFETCH_WORKERS,
 							PGC_POSTMASTER, 0, NULL, NULL, NULL);
 	DefineCustomStringVariable("kvfdw.prefetch_cpus",
-							   "CPUs on which those workers run.",
-							   "A list of numbers and ranges; empty: all.",
+							   "Sets the CPUs on which the prefetch workers run.",
+							   "A list of numbers and ranges; empty: all CPUs.",
 							   &prefetch_cpus, "", PGC_POSTMASTER, 0,
 							   check_cpus, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.scan_share_wait",
-							"Longest time that a scan waits for scans close behind it.",
-							NULL, &kv_window_wait_ms, 10000, 1, 600000,
+							"Sets how long a scan may wait for other scans that follow it closely "
+							"in the same table.",
+							"It waits in addition at most as long as it works itself. A scan that "
+							"waits for its client holds others up for a twentieth of this.",
+							&kv_window_wait_ms, 10000, 1, 600000,
 							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
 }

@@ -58,7 +58,9 @@ check_recent_cache(int *value, void **extra, GucSource source)
 void
 kv_recent_gucs(void)
 {
-	kv_share_define("kvfdw.recent_ring", "Shared memory for values that were written lately.",
+	kv_share_define("kvfdw.recent_ring",
+					"Sets the size of the cache for values that were written last.",
+					"-1: one eighth of kvfdw.memory; 0: no cache.",
 					1, &recent_cache_mb, GUC_UNIT_MB, check_recent_cache);
 }
 

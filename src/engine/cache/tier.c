@@ -147,12 +147,15 @@ void
 kv_tier_gucs(void)
 {
 	DefineCustomStringVariable("kvfdw.tier_path",
-							   "File on a fast local device for what leaves the recent ring.",
-							   NULL, &tier_path, "", PGC_POSTMASTER, GUC_SUPERUSER_ONLY,
+							   "Sets the file of the second tier, a cache on a fast local device.",
+							   "The name ends in .tier; empty: no second tier. Values that leave "
+							   "the recent ring are written there.",
+							   &tier_path, "", PGC_POSTMASTER, GUC_SUPERUSER_ONLY,
 							   check_path, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.tier_size",
-							"Size of that file.",
-							NULL, &tier_size_mb, 1024, 2, 16 * 1024 * 1024,
+							"Sets the size of the file of the second tier.",
+							"Has no effect without kvfdw.tier_path.",
+							&tier_size_mb, 1024, 2, 16 * 1024 * 1024,
 							PGC_POSTMASTER, GUC_UNIT_MB, NULL, NULL, NULL);
 }
 

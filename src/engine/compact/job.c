@@ -78,35 +78,42 @@ void
 kv_compact_gucs(void)
 {
 	DefineCustomIntVariable("kvfdw.compact_memory",
-							"Sets how much memory a compaction uses to put values in order.",
+							"Sets the memory with which a compaction sorts values.",
 							NULL,
 							&compact_memory_kb, 64 * 1024, 4 * 1024, 512 * 1024,
 							PGC_USERSET, GUC_UNIT_KB, NULL, NULL, NULL);
 	DefineCustomEnumVariable("kvfdw.compact_sort",
-							 "Sets when tables have their values put in the order of keys.",
-							 NULL, &kv_compact_sort, KV_ORDER_IDLE, order_options,
+							 "Sets when values are moved into the order of keys automatically.",
+							 "idle: in shards that were not written for ten seconds; off: never.",
+							 &kv_compact_sort, KV_ORDER_IDLE, order_options,
 							 PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.compact_rate",
-							"Sets how many megabytes a second a compaction may read and write.",
-							"Of those that a table gets by itself; 0: by what else is done.",
+							"Sets how many megabytes per second an automatic compaction reads and "
+							"writes at most.",
+							"0: the compactor adapts to the load. A low limit makes writers wait.",
 							&kv_compact_rate, 0, 0, 100000,
 							PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.compact_workers",
-							"Number of processes that compact tables by themselves.",
-							NULL, &kv_compact_workers, 1, 0, 1,
+							"Sets how many processes compact tables automatically.",
+							"0: only kvfdw_compact() compacts, and space is not limited.",
+							&kv_compact_workers, 1, 0, 1,
 							PGC_POSTMASTER, 0, NULL, NULL, NULL);
 #ifdef KVFDW_FAULTS
 	DefineCustomBoolVariable("kvfdw.test_compactions",
-							 "Makes the maintainer compact all tables all the time, for tests.",
-							 NULL, &kv_test_compactions, false,
+							 "Enables the compaction of all tables all the time.",
+							 "For tests only.",
+							 &kv_test_compactions, false,
 							 PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.test_space_look",
-							"How often the compactor looks at all tables.",
-							NULL, &kv_look_ms, 10000, 1, INT_MAX, PGC_SIGHUP, GUC_UNIT_MS,
+							"Sets how often the compactor looks at all tables.",
+							"For tests only.",
+							&kv_look_ms, 10000, 1, INT_MAX, PGC_SIGHUP, GUC_UNIT_MS,
 							NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.test_space_release",
-							"How long files may not go until nobody waits for them.",
-							NULL, &kv_release_ms, 10000, 1, INT_MAX, PGC_SIGHUP, GUC_UNIT_MS,
+							"Sets how long emptied files may stay until writers do not wait for "
+							"them.",
+							"For tests only.",
+							&kv_release_ms, 10000, 1, INT_MAX, PGC_SIGHUP, GUC_UNIT_MS,
 							NULL, NULL, NULL);
 #endif
 }

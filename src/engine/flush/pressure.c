@@ -47,13 +47,16 @@ void
 kv_flush_gucs(void)
 {
 	DefineCustomIntVariable("kvfdw.flush_after",
-							"Time after which recent versions are frozen even if there are few.",
-							NULL, &flush_delay, 60, 1, 86400,
+							"Sets the time after which recent row versions are flushed even if "
+							"there are few.",
+							NULL,
+							&flush_delay, 60, 1, 86400,
 							PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
 #ifdef KVFDW_FAULTS
 	DefineCustomBoolVariable("kvfdw.test_compact",
-							 "Merges of all runs move what lies in closed value files.",
-							 NULL, &kv_test_compact, false, PGC_USERSET, 0, NULL, NULL, NULL);
+							 "Enables merges of all runs to move values of closed value files.",
+							 "For tests only.",
+							 &kv_test_compact, false, PGC_USERSET, 0, NULL, NULL, NULL);
 #endif
 }
 

@@ -393,41 +393,45 @@ kv_fault_gucs(void)
 {
 	DefineCustomStringVariable("kvfdw.fault",
 							   "Makes chosen file system calls of this process fail.",
-							   "A list of kind:N:action; the action is an errno name, short, delay "
-							   "or kill.",
+							   "A list of kind:N:action; the action is an errno name, short, "
+							   "delay or kill. For tests only.",
 							   &fault_setting, "", PGC_SUSET, 0,
 							   check_fault, assign_fault, NULL);
 	DefineCustomStringVariable("kvfdw.stop_points",
 							   "Stops this process at named points.",
-							   "A list of name=kill, name=wait and name=error.",
+							   "A list of name=kill, name=wait and name=error. For tests only.",
 							   &stop_setting, "", PGC_SUSET, 0,
 							   check_stop_points, assign_stop_points, NULL);
 	DefineCustomStringVariable("kvfdw.skip",
 							   "Leaves out a step that durability, or a check, needs.",
-							   NULL, &skip_setting, "", PGC_SIGHUP, 0,
+							   "For tests only.",
+							   &skip_setting, "", PGC_SIGHUP, 0,
 							   NULL, NULL, NULL);
 	DefineCustomStringVariable("kvfdw.boot_id",
-							   "Stands for the running kernel's boot id.",
-							   NULL, &boot_id_setting, "", PGC_POSTMASTER, 0,
+							   "Sets what stands for the boot id of the running kernel.",
+							   "For tests only.",
+							   &boot_id_setting, "", PGC_POSTMASTER, 0,
 							   NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.buffer_units",
-							"Number of units of the buffer file, whatever kvfdw.write_buffers "
-							"says.",
-							NULL, &write_buffer_units, 0, 0, INT_MAX, PGC_POSTMASTER, 0,
+							"Sets how many units the buffer file has, whatever "
+							"kvfdw.write_buffers says.",
+							"For tests only.",
+							&write_buffer_units, 0, 0, INT_MAX, PGC_POSTMASTER, 0,
 							NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.server_version",
-							"Stands for the running server's version number.",
-							NULL, &server_version_setting, 0, 0, INT_MAX, PGC_SUSET, 0,
+							"Sets what stands for the version number of the running server.",
+							"For tests only.",
+							&server_version_setting, 0, 0, INT_MAX, PGC_SUSET, 0,
 							NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.test_value_file_kb",
-							"Size of the smallest value files, a power of two; 0: as in other "
-							"builds.",
-							"Stores made with another size cannot be read.",
+							"Sets the size of the smallest value files.",
+							"A power of two; 0: as in other builds. Tables made with another size "
+							"cannot be read. For tests only.",
 							&kv_test_value_file_kb, 0, 0, 4096, PGC_POSTMASTER, GUC_UNIT_KB,
 							check_value_file, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.test_space_kb",
-							"Stands for what the file system has to spare for work that can wait.",
-							"-1: what it says.",
+							"Sets what stands for the free space of the file system.",
+							"-1: what the file system says. For tests only.",
 							&space_setting, -1, -1, INT_MAX, PGC_SIGHUP, GUC_UNIT_KB,
 							NULL, NULL, NULL);
 }

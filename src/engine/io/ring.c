@@ -620,17 +620,20 @@ void
 kv_io_gucs(void)
 {
 	DefineCustomEnumVariable("kvfdw.io_method",
-							 "Selects how batches of device I/O are made.",
-							 "auto uses io_uring where the kernel allows it.",
+							 "Sets how batches of device I/O are made.",
+							 "auto: io_uring where the kernel allows it; io_uring: an error "
+							 "elsewhere; sync: pread and pwrite.",
 							 &io_method, IO_METHOD_AUTO, kv_io_methods,
 							 PGC_SUSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.io_depth",
-							"Sets how many requests a process keeps in flight.",
-							NULL, &io_depth, 64, 1, MAX_DEPTH,
+							"Sets how many I/O requests a process keeps in flight.",
+							NULL,
+							&io_depth, 64, 1, MAX_DEPTH,
 							PGC_SUSET, 0, NULL, NULL, NULL);
 	DefineCustomBoolVariable("kvfdw.page_cache",
-							 "Reads values by key and in short ranges through the page cache.",
-							 "Off: from the device, as large scans do.",
+							 "Enables reads of values of up to 256 kB through the page cache of "
+							 "the kernel.",
+							 "Off: from the device. Large scans always read from the device.",
 							 &kv_io_page_cache, true,
 							 PGC_SUSET, 0, NULL, NULL, NULL);
 	kv_fault_gucs();

@@ -58,8 +58,9 @@ void
 kv_recovery_gucs(void)
 {
 	DefineCustomIntVariable("kvfdw.recovery_workers",
-							"Helpers that recover the shards of one table in parallel.",
-							NULL, &recovery_workers, 2, 0, 8,
+							"Sets how many workers help to recover one table after a start.",
+							NULL,
+							&recovery_workers, 2, 0, 8,
 							PGC_SIGHUP, 0, NULL, NULL, NULL);
 }
 

@@ -67,9 +67,9 @@ void
 kv_take_over_gucs(void)
 {
 	DefineCustomBoolVariable("kvfdw.allow_pg_upgrade",
-							 "Lets pg_upgrade start a server that has kvfdw tables.",
-							 "Run kvfdw_upgrade after it: pg_upgrade does not take their rows "
-							 "along.",
+							 "Enables pg_upgrade to start a server that has kvfdw tables.",
+							 "pg_upgrade does not take their rows along: run kvfdw_upgrade after "
+							 "it.",
 							 &allow_upgrade, false,
 							 PGC_POSTMASTER, 0, NULL, NULL, NULL);
 }

@@ -69,7 +69,8 @@ kv_account_gucs(void)
 	DefineCustomRealVariable("kvfdw.max_space_amplification",
 							 "Sets how many bytes the value files of a table may have for each "
 							 "byte of its values.",
-							 "Beyond that it is compacted; 0: never.",
+							 "0: no limit, and no automatic compaction. Other values are 1.1 or "
+							 "more. The table option has precedence.",
 							 &space_amp, 1.5, 0, 10,
 							 PGC_SIGHUP, 0, check_space_amp, assign_space_amp, NULL);
 }

@@ -41,8 +41,9 @@ kv_dead_gucs(void)
 {
 #ifdef KVFDW_FAULTS
 	DefineCustomIntVariable("kvfdw.test_dead_keys",
-							"Sets how many dead keys in a row a scan steps over, for tests.",
-							NULL, &kv_test_dead_keys, 64, 1, 1000000,
+							"Sets how many dead keys in a row a scan steps over.",
+							"For tests only.",
+							&kv_test_dead_keys, 64, 1, 1000000,
 							PGC_USERSET, 0, NULL, NULL, NULL);
 #endif
 }

@@ -31,8 +31,9 @@ void
 kv_registry_gucs(void)
 {
 	DefineCustomIntVariable("kvfdw.max_tables",
-							"Number of tables that can be in use between two server starts.",
-							NULL, &max_tables, 10000, 100, 10000000,
+							"Sets how many tables can be in use between two starts of the server.",
+							"One more is an error.",
+							&max_tables, 10000, 100, 10000000,
 							PGC_POSTMASTER, 0, NULL, NULL, NULL);
 	kv_volume_gucs();
 	kv_dead_gucs();

@@ -71,12 +71,14 @@ kv_space_gucs(void)
 	kv_account_gucs();
 #ifdef KVFDW_FAULTS
 	DefineCustomIntVariable("kvfdw.test_space_beat",
-							"How long a writer waits for a compactor that does not come on.",
-							NULL, &beat_ms, 60000, 1, INT_MAX, PGC_SUSET, GUC_UNIT_MS,
+							"Sets how long a writer waits for a compactor that makes no progress.",
+							"For tests only.",
+							&beat_ms, 60000, 1, INT_MAX, PGC_SUSET, GUC_UNIT_MS,
 							NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.test_space_most",
-							"How long a writer waits for one slot.",
-							NULL, &most_ms, 60000, 1, INT_MAX, PGC_SUSET, GUC_UNIT_MS,
+							"Sets how long a writer waits for one write buffer.",
+							"For tests only.",
+							&most_ms, 60000, 1, INT_MAX, PGC_SUSET, GUC_UNIT_MS,
 							NULL, NULL, NULL);
 #endif
 }

@@ -46,8 +46,9 @@ kv_volume_gucs(void)
 {
 #ifdef KVFDW_FAULTS
 	DefineCustomIntVariable("kvfdw.test_volumes",
-							"Sets how many volumes of each class a table has, for tests.",
-							NULL, &test_volumes, 0, 0, KV_CLASS_VOLUMES,
+							"Sets how many volumes of each class a table has.",
+							"For tests only.",
+							&test_volumes, 0, 0, KV_CLASS_VOLUMES,
 							PGC_POSTMASTER, 0, NULL, NULL, NULL);
 #endif
 }

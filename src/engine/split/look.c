@@ -54,21 +54,23 @@ void
 kv_split_gucs(void)
 {
 	DefineCustomIntVariable("kvfdw.shard_size",
-							"Sets how many bytes of values and entries a shard has before it is "
-							"split.",
-							"0: shards are not split by themselves.",
+							"Sets the size at which a shard is split, as bytes of values and 64 "
+							"bytes per row.",
+							"0: shards are split by kvfdw_split() only. Shards of small values "
+							"are split at down to a quarter of it, shards of growing keys at half.",
 							&shard_size_mb, 1024, 0, 1024 * 1024,
 							PGC_SIGHUP, GUC_UNIT_MB, NULL, NULL, NULL);
 	kv_shard_id_gucs();
 #ifdef KVFDW_FAULTS
 	DefineCustomIntVariable("kvfdw.test_shard_kb",
-							"Sets how many kB of values and entries a shard has before it is "
-							"split, for tests.",
-							NULL, &test_shard_kb, 0, 0, INT_MAX,
+							"Sets the size at which a shard is split.",
+							"For tests only.",
+							&test_shard_kb, 0, 0, INT_MAX,
 							PGC_SIGHUP, GUC_UNIT_KB, NULL, NULL, NULL);
 	DefineCustomBoolVariable("kvfdw.test_splits",
-							 "Makes the maintainer split and cut all tables, for tests.",
-							 NULL, &test_splits, false, PGC_SIGHUP, 0, NULL, NULL, NULL);
+							 "Enables the split of all tables all the time.",
+							 "For tests only.",
+							 &test_splits, false, PGC_SIGHUP, 0, NULL, NULL, NULL);
 #endif
 }
 

@@ -51,8 +51,9 @@ kv_shard_id_gucs(void)
 {
 #ifdef KVFDW_FAULTS
 	DefineCustomIntVariable("kvfdw.test_shard_ids",
-							"Sets how many numbers of shards a table has, for tests.",
-							NULL, &test_ids, 0, 0, KV_SHARD_IDS,
+							"Sets how many shard ids a table has.",
+							"For tests only.",
+							&test_ids, 0, 0, KV_SHARD_IDS,
 							PGC_SIGHUP, 0, NULL, NULL, NULL);
 #endif
 }

@@ -43,41 +43,50 @@ static void
 start_gucs(void)
 {
 	DefineCustomIntVariable("kvfdw.memcached_workers",
-							"Number of processes that serve clients of memcached; 0 switches this "
-							"off.",
-							NULL, &kv_mc_workers, 0, 0, KV_MC_MAX_WORKERS,
+							"Sets how many processes serve memcached clients.",
+							"0: none. Two more processes help them.",
+							&kv_mc_workers, 0, 0, KV_MC_MAX_WORKERS,
 							PGC_POSTMASTER, 0, NULL, NULL, NULL);
 	DefineCustomStringVariable("kvfdw.memcached_database",
-							   "Database whose tables are served to clients of memcached.",
-							   NULL, &kv_mc_database, "", PGC_POSTMASTER, 0, NULL, NULL, NULL);
+							   "Sets the database whose tables are served to memcached clients.",
+							   NULL,
+							   &kv_mc_database, "", PGC_POSTMASTER, 0, NULL, NULL, NULL);
 	DefineCustomStringVariable("kvfdw.memcached_role",
-							   "Role of the processes, and of clients that need not authenticate.",
-							   NULL, &kv_mc_role, "", PGC_POSTMASTER, 0, NULL, NULL, NULL);
+							   "Sets the role of the processes that serve memcached clients.",
+							   "Clients have its privileges unless they authenticate. A superuser "
+							   "is possible only if kvfdw.memcached_auth is password.",
+							   &kv_mc_role, "", PGC_POSTMASTER, 0, NULL, NULL, NULL);
 	DefineCustomStringVariable("kvfdw.memcached_listen",
-							   "Addresses to listen on for clients of memcached, separated by "
-							   "commas; * for all.",
-							   NULL, &kv_mc_listen, "localhost", PGC_POSTMASTER, 0, NULL, NULL,
+							   "Sets the addresses at which memcached clients can connect, "
+							   "separated by commas.",
+							   "*: all addresses; empty: none. Each address must be available.",
+							   &kv_mc_listen, "localhost", PGC_POSTMASTER, 0, NULL, NULL,
 							   NULL);
 	DefineCustomIntVariable("kvfdw.memcached_port",
-							"TCP port for clients of memcached, and part of the Unix socket's "
-							"name.",
-							NULL, &kv_mc_port, 11211, 1, 65535,
+							"Sets the TCP port for memcached clients, which is part of the name "
+							"of the Unix socket, too.",
+							NULL,
+							&kv_mc_port, 11211, 1, 65535,
 							PGC_POSTMASTER, 0, NULL, NULL, NULL);
 	DefineCustomStringVariable("kvfdw.memcached_socket",
-							   "Directory of a Unix socket for clients of memcached; empty for "
-							   "none.",
-							   NULL, &kv_mc_socket, "", PGC_POSTMASTER, 0, NULL, NULL, NULL);
+							   "Sets the directory of a Unix socket for memcached clients.",
+							   "Empty: none. Its name is .s.kvfdw. and the TCP port.",
+							   &kv_mc_socket, "", PGC_POSTMASTER, 0, NULL, NULL, NULL);
 	DefineCustomEnumVariable("kvfdw.memcached_auth",
-							 "How clients of memcached authenticate.",
-							 NULL, &kv_mc_auth, KV_MC_AUTH_NONE, auth_options,
+							 "Sets how memcached clients authenticate.",
+							 "none: they do not; password: with name and password of a role.",
+							 &kv_mc_auth, KV_MC_AUTH_NONE, auth_options,
 							 PGC_POSTMASTER, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.memcached_udp_port",
-							"UDP port for clients of memcached on this machine; 0 for none.",
-							NULL, &kv_mc_udp_port, 0, 0, 65535,
+							"Sets the UDP port for memcached clients on the same machine.",
+							"0: none. Listens on loopback addresses only, and not with passwords.",
+							&kv_mc_udp_port, 0, 0, 65535,
 							PGC_POSTMASTER, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.memcached_max_connections",
-							"Connections of clients of memcached, of all processes together.",
-							NULL, &kv_mc_max_connections, 1024, 1, 100000,
+							"Sets how many memcached clients can be connected at a time, to all "
+							"processes together.",
+							NULL,
+							&kv_mc_max_connections, 1024, 1, 100000,
 							PGC_POSTMASTER, 0, NULL, NULL, NULL);
 }
 
@@ -85,49 +94,65 @@ static void
 reload_gucs(void)
 {
 	DefineCustomEnumVariable("kvfdw.memcached_commit",
-							 "What clients of memcached may rely on when a write is acknowledged.",
-							 NULL, &kv_mc_commit, KV_MC_COMMIT_ON, commit_options,
+							 "Sets what is certain when the write of a memcached client is "
+							 "acknowledged.",
+							 "on: the WAL is flushed; drain: it is flushed within about 10 ms; "
+							 "off: the WAL writer flushes it.",
+							 &kv_mc_commit, KV_MC_COMMIT_ON, commit_options,
 							 PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.memcached_buffer_memory",
-							"Memory for what one process receives and sends.",
-							NULL, &kv_mc_memory_kb, 64 * 1024, 1024, 1024 * 1024 * 1024,
+							"Sets the memory of one process for what memcached clients send.",
+							"As much again is for what the process sends. A larger request is "
+							"refused.",
+							&kv_mc_memory_kb, 64 * 1024, 1024, 1024 * 1024 * 1024,
 							PGC_SIGHUP, GUC_UNIT_KB, NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.memcached_max_item_size",
-							"Size of the largest value that clients of memcached can store.",
-							NULL, &kv_mc_item_size_kb, 1024, 1, 128 * 1024,
+							"Sets the size of the largest value that a memcached client can store.",
+							NULL,
+							&kv_mc_item_size_kb, 1024, 1, 128 * 1024,
 							PGC_SIGHUP, GUC_UNIT_KB, NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.memcached_lock_timeout",
-							"How long a request waits for a locked row or table, or for memory.",
-							NULL, &kv_mc_lock_timeout_ms, 1000, 0, 3600000,
+							"Sets how long a request of a memcached client waits for a row, a "
+							"table or memtable memory.",
+							"0: not at all.",
+							&kv_mc_lock_timeout_ms, 1000, 0, 3600000,
 							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.memcached_idle_timeout",
-							"Clients that send nothing for so long are disconnected; 0 never does "
-							"that.",
-							NULL, &kv_mc_idle_timeout_s, 0, 0, 86400 * 7,
+							"Sets after which time without a request a memcached client is "
+							"disconnected.",
+							"0: never.",
+							&kv_mc_idle_timeout_s, 0, 0, 86400 * 7,
 							PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.memcached_client_timeout",
-							"Clients that take no reply or send no rest of a request for so long "
-							"are disconnected.",
-							NULL, &kv_mc_client_timeout_s, 60, 1, 86400,
+							"Sets after which time a memcached client is disconnected that takes "
+							"no reply or does not complete a request.",
+							"A client that sends less than 1 kB per second for so long counts, "
+							"too.",
+							&kv_mc_client_timeout_s, 60, 1, 86400,
 							PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.memcached_requests_per_batch",
-							"Requests of one connection that are done before others have their "
-							"turn.",
-							NULL, &kv_mc_quota, 32, 1, 4096,
+							"Sets how many requests of one memcached connection are executed "
+							"before those of others.",
+							"32 keys of a get count as one request.",
+							&kv_mc_quota, 32, 1, 4096,
 							PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomBoolVariable("kvfdw.memcached_flush_all",
-							 "Clients of memcached may empty the tables.",
-							 NULL, &kv_mc_flush_all, false,
+							 "Enables the memcached command flush_all, which truncates tables.",
+							 NULL,
+							 &kv_mc_flush_all, false,
 							 PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.memcached_reap_interval",
-							"How often tables are searched for rows that have expired; 0 never "
-							"does that.",
-							NULL, &kv_mc_reap_interval_s, 900, 0, 86400 * 7,
+							"Sets how often tables are searched for rows that have expired for "
+							"memcached clients.",
+							"0: never; only expired rows that a client or a compaction reads are "
+							"deleted.",
+							&kv_mc_reap_interval_s, 900, 0, 86400 * 7,
 							PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.memcached_reap_rate",
-							"Megabytes of values in a second that the search for expired rows "
-							"reads at most.",
-							NULL, &kv_mc_reap_rate, 16, 1, 65536,
+							"Sets how many megabytes of values per second the search for expired "
+							"rows reads at most.",
+							NULL,
+							&kv_mc_reap_rate, 16, 1, 65536,
 							PGC_SIGHUP, 0, NULL, NULL, NULL);
 }
 
