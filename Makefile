@@ -74,6 +74,9 @@ $(UPDATES): $(UPDATED) $(wildcard $(HERE)/sql/update/*)
 # without the link, which a cross compiler has no library for
 objects: $(OBJS)
 
+install: install-documents
+uninstall: uninstall-documents
+
 -include $(OBJS:.o=.d)
 else
 all install installcheck:
@@ -85,6 +88,21 @@ clean:
 	rm -rf $(EXTRA_CLEAN) kvfdw.so
 distclean: clean
 endif
+
+# The users' documents keep their tree, so that links between them work; links to other documents become text.
+# The manual page is in the directory of the server's version.
+DOCUMENTS = README.md docs/tutorial*.md docs/how-to/* docs/reference/* docs/explanation/* bench/results/*.md bench/results/*.svg bench/results/*.tsv
+documents_in = $(DESTDIR)$(docdir)/extension/kvfdw
+manual_in = $(DESTDIR)$(mandir)/man1
+install-documents:
+	@cd $(HERE) && for file in $(DOCUMENTS); do \
+		install -D -m 644 "$$file" "$(documents_in)/$$file" || exit; \
+	done
+	@find $(documents_in) -name '*.md' -exec sed -E -i 's@\[([^]]+)\]\(((\.\./)*(CONTRIBUTING\.md|LICENSE|test/|docs/internals/|internals/)[^)]*)\)@\1@g' {} +
+	@install -D -m 644 $(HERE)/bin/kvfdw_upgrade.1 $(manual_in)/kvfdw_upgrade.1
+uninstall-documents:
+	rm -rf $(documents_in)
+	rm -f $(manual_in)/kvfdw_upgrade.1
 
 # Files that change only when what they record changes: the objects' compiler
 # flags, and the flavour that the library in this directory was linked from.
@@ -140,7 +158,7 @@ distclean: workclean
 workclean:
 	rm -rf .work
 
-.PHONY: all install installcheck clean distclean demo test bench torture append bank counters registers crowd damage space idle backups powercut campaigns \
+.PHONY: all install install-documents uninstall-documents installcheck clean distclean demo test bench torture append bank counters registers crowd damage space idle backups powercut campaigns \
 	clients core matrix deb docker upgrade scale-demo differential concurrent oracle fuzz memcached-tests memcached-oracle workclean FORCE
 FORCE:
 

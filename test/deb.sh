@@ -65,6 +65,7 @@ kv_in_root "$try" bash -ec '
 	apt-get -qy --no-install-recommends install /packages/*.deb
 	! command -v cc
 	for version in $(cd /usr/lib/postgresql && ls); do
+		ls "/usr/share/doc/postgresql-$version-kvfdw/docs/how-to/install.md" "/usr/share/postgresql/$version/man/man1/"kvfdw_upgrade.1*
 		NONROOT=1 pg_virtualenv -v "$version" -o shared_preload_libraries=kvfdw psql -X -v ON_ERROR_STOP=1 <<-EOF
 			CREATE EXTENSION kvfdw;
 			CREATE FOREIGN TABLE t (k int, v text) SERVER kvfdw;

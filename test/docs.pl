@@ -2,11 +2,13 @@
 # Promise: the documents name what is there.  Their links lead somewhere; source files and functions
 # they name exist; test/README.md has every test, every module and every invariant; every stop point
 # of the source is named by a test, so that none is met by chance alone; each public function has a contract;
-# docs/reference/wait-events.md has every wait event, LWLock tranche and worker.
+# docs/reference/wait-events.md has every wait event, LWLock tranche and worker.  What is installed of the documents
+# has no link that leads out of it, and the manual page has every option.
 use strict;
 use warnings;
 use File::Basename qw(basename);
 use File::Find;
+use File::Temp;
 use FindBin;
 
 my $root = "$FindBin::RealBin/..";
@@ -46,18 +48,37 @@ sub target
 	return join '/', @path;
 }
 
-my @dead;
-for my $d (@documents)
+# The links of documents, of these texts, that lead to nothing below a directory.
+sub dead
 {
-	for my $link ($text{$d} =~ /\]\(([^)\s]+)\)/g)
+	my ($below, %text) = @_;
+	my @dead;
+	for my $d (sort keys %text)
 	{
-		next if $link =~ /^https?:/;
-		my ($to, $anchor) = $link =~ /^([^#]*)#?(.*)$/;
-		my $file = length $to ? target($d, $to) : $d;
-		push @dead, "$d: $link" if !-e $file || (length $anchor && !$anchors{$file}{$anchor});
+		for my $link ($text{$d} =~ /\]\(([^)\s]+)\)/g)
+		{
+			next if $link =~ /^https?:/;
+			my ($to, $anchor) = $link =~ /^([^#]*)#?(.*)$/;
+			my $file = length $to ? target($d, $to) : $d;
+			push @dead, "$d: $link" if !-e "$below/$file" || (length $anchor && !$anchors{$file}{$anchor});
+		}
 	}
+	return @dead;
 }
-ok_if_none('links lead somewhere', @dead);
+ok_if_none('links lead somewhere', dead('.', %text));
+
+# ---- what make install installs ----
+
+my $installed = File::Temp->newdir;
+my $said = `make -s install-documents DESTDIR=$installed docdir=/doc mandir=/man 2>&1`;
+my $tree = "$installed/doc/extension/kvfdw";
+my @installed = grep { -e "$tree/$_" } @documents;
+ok_if_none('installed are the users\' documents', $said ? $said : (), grep { !-e "$tree/$_" && m{^(?:README|docs/(?:tutorial|how-to|reference|explanation)|bench)} } @documents);
+ok_if_none('... whose links lead to installed ones', dead($tree, map { $_ => slurp("$tree/$_") } @installed));
+my $manual = slurp("$installed/man/man1/kvfdw_upgrade.1") =~ s/\\-/-/gr;
+ok_if_none('the manual page has each option', grep { $manual !~ /^\.B \Q$_\E$/m } slurp('bin/kvfdw_upgrade') =~ /^#   (--\w+) /gm);
+my $lint = `command -v groff >/dev/null && groff -man -ww -z bin/kvfdw_upgrade.1 2>&1`;
+ok_if_none('... and groff has no warning', $lint ? $lint : ());
 
 # ---- source files ----
 
