@@ -10,21 +10,8 @@ use File::Basename qw(basename);
 use File::Find;
 use File::Temp;
 use FindBin;
-
-my $root = "$FindBin::RealBin/..";
-chdir $root or die "$root: $!";
-my $n = 0;
-
-sub slurp { my ($file) = @_; open my $f, '<:utf8', $file or die "$file: $!"; local $/; return <$f> }
-
-sub ok_if_none
-{
-	my ($what, @wrong) = @_;
-	$n++;
-	print "# $_\n" for @wrong;
-	print @wrong ? 'not ok' : 'ok', " $n - $what\n";
-	return;
-}
+use lib "$FindBin::RealBin/perl";
+use KvText;
 
 # ---- links ----
 
@@ -89,30 +76,31 @@ find({ no_chdir => 1, wanted => sub {
 	my $file = $1;
 	$source{$file} = 1;
 	$source{$file =~ s{^(?:engine|memcached)/}{}r} = 1;
+	$source{basename($file)} = 1;
 	my $text = slurp($_);
 	$all_source .= $text;
 	$points{$1} = $file while $text =~ /\bKV_STOP_POINT\s*\(\s*"(\w+)"/g;
 } }, 'src');
 %points or die "the source names no stop point\n";
 my @missing;
-for my $d ('docs/architecture.md', 'CONTRIBUTING.md', 'test/README.md', 'docs/format.md')
+my $architecture = $text{'docs/internals/architecture.md'} // die "there is no docs/internals/architecture.md\n";
+for my $d (grep { exists $text{$_} } qw(docs/internals/architecture.md CONTRIBUTING.md test/README.md docs/internals/format.md docs/format.md))
 {
-	next unless exists $text{$d};
 	for my $name ($text{$d} =~ m{`(kv_\w+)(?:\(\))?`}g) { push @missing, "$d: $name" unless $all_source =~ /\b$name\b/ }
-	for my $file ($text{$d} =~ m{`(?:src/)?((?:\w+/)+\w+\.[ch])`}g) { push @missing, "$d: $file" unless $source{$file =~ s{^src/}{}r} }
+	for my $file ($text{$d} =~ m{`((?:\w+/)*\w+\.[ch])`}g) { push @missing, "$d: $file" unless $source{$file =~ s{^src/}{}r} || -e $file || $d =~ /format/ && $file !~ m{/} }
 }
 ok_if_none('source files and functions that documents name exist', @missing);
 
-# ---- the picture of the modules ----
+# ---- the table of modules ----
 
 my ($order) = slurp('test/rooms.pl') =~ /^my \@rooms = qw\(([^)]*)\)/m or die "test/rooms.pl has no order\n";
-my ($picture) = $text{'docs/architecture.md'} =~ /^## Modules.*?^```\n(.*?)^```/ms or die "there is no picture of the modules\n";
-my @drawn = map { /^ +(\w+)\/ / ? $1 : /^ +kvfdw\.c/ ? 'module' : () } split /\n/, $picture;
-ok_if_none('the picture of the modules is test/rooms.pl\'s order', "@drawn" eq join(' ', reverse split ' ', $order) ? () : "@drawn");
+my ($modules) = $architecture =~ /^## Modules\n(.*?)^## /ms or die "there is no table of modules\n";
+my @rows = map { /^\| `(\w+)\/` \|/ ? $1 : /^\| `kvfdw\.c` \|/ ? 'module' : () } split /\n/, $modules;
+ok_if_none('the table of modules is test/rooms.pl\'s order', "@rows" eq join(' ', reverse split ' ', $order) ? () : "@rows");
 
 my @workers = $all_source =~ /kv_worker_(?:describe|start|define)\((?:&worker, |KV_WORKER_\w+, )?"(kvfdw \w[\w ]*)"/g;
 @workers or die "the source starts no worker\n";
-ok_if_none('each worker is among the processes', grep { $text{'docs/architecture.md'} !~ /^\| \Q$_\E \|/m } @workers);
+ok_if_none('each worker is among the processes', grep { $architecture !~ /^\| \Q$_\E \|/m } @workers);
 
 # ---- wait events ----
 
@@ -153,6 +141,16 @@ for my $pattern (grep { /\*/ } keys %named)
 }
 ok_if_none('test/README.md names every test', grep { !$named{$_} } sort keys %files);
 ok_if_none('and no other', grep { !$files{$_} } sort keys %named);
+
+# a name or pattern that architecture.md has in a table of tests, or in a recipe
+my @unknown;
+for my $name ($architecture =~ /`(\d{2}[\d*]_[\w*]+|\w[\w*-]*\.spec|\w[\w*]*\.sql)`/g)
+{
+	my $matches = join '.*', map { quotemeta } split /\*/, $name, -1;
+	push @unknown, $name unless grep { /^$matches$/ } keys %files;
+}
+ok_if_none('... and docs/internals/architecture.md none that is not there', @unknown);
+
 my %room = map { m{^src/(?:engine/|memcached/)?(\w+)/\w+\.[ch]$} ? ($1 => 1) : () } glob('src/*/*.[ch] src/*/*/*.[ch]');
 ok_if_none('each module has a test', grep { !@{$rows{$_} // []} } sort('module', 'engine', keys %room));
 ok_if_none('each row is a module', @twice, grep { !/^I \d/ && !/^(module|engine|the tests|which module|invariant|---)$/ && !$room{$_} } sort keys %rows);

@@ -5,21 +5,10 @@ use strict;
 use warnings;
 use File::Find;
 use FindBin;
+use lib "$FindBin::RealBin/perl";
+use KvText;
 
-chdir "$FindBin::RealBin/.." or die "$FindBin::RealBin/..: $!";
 my $table = 'test/data/hints.tsv';
-my $n = 0;
-
-sub slurp { my ($file) = @_; open my $f, '<:utf8', $file or die "$file: $!"; local $/; return <$f> }
-
-sub ok_if_none
-{
-	my ($what, @wrong) = @_;
-	$n++;
-	print "# $_\n" for @wrong;
-	print @wrong ? 'not ok' : 'ok', " $n - $what\n";
-	return;
-}
 
 # The formats among the arguments of a call that begins at an offset: literals before the first comma, those of
 # PRI macros between them left out.
@@ -69,5 +58,5 @@ ok_if_none('and no other', grep { !$source{$_} } sort keys %listed);
 # What may be lost by it: then the hint has the condition under which nothing is.
 my $destroys = qr/\b(?:TRUNCATE|DELETE|DROP (?!tablespace\b)|drop|delete|remove|erase|unlink|overwrite|move .* away)\b/;
 my %conditional = map { $_ => 1 } grep { /\bonly if\b|\bmakes the table usable here, and empty\b/ } keys %source;
-ok_if_none('none destroys rows unless it says when', grep { /$destroys/ && !$conditional{$_} } sort keys %source);
+my $n = ok_if_none('none destroys rows unless it says when', grep { /$destroys/ && !$conditional{$_} } sort keys %source);
 print "1..$n\n";

@@ -11,6 +11,8 @@ use strict;
 use warnings;
 use File::Find;
 use FindBin;
+use lib "$FindBin::RealBin/perl";
+use KvText;
 
 my @rooms = qw(admission base io gate format xact index value shard cache buffer flush split compact durable scan write lifecycle checkpoint restart engine table protocol process connection served batch memcached fdw module);
 my %floor = map { $rooms[$_] => $_ } 0 .. $#rooms;
@@ -44,13 +46,10 @@ sub heights
 }
 
 my (%arrows, $files, %uses, %names, %named, %defined, %file_of);
-# below this checkout's src, whatever the names of the folders above it
-my $source = "$FindBin::RealBin/../src";
 find({ no_chdir => 1, wanted => sub {
-	return unless m{^\Q$source\E/(.*\.[ch])$};
+	return unless m{^src/(.*\.[ch])$};
 	my ($file, $from) = ($1, room($1));
-	open my $handle, '<', $_ or die "$_: $!";
-	my $text = do { local $/; <$handle> };
+	my $text = slurp($_);
 	$files++;
 	while ($text =~ /^(.*)\n(kv_\w+)\([^;{]*\)\n\{/mg)
 	{
@@ -60,7 +59,7 @@ find({ no_chdir => 1, wanted => sub {
 	}
 	my $code = $text =~ s{/\*.*?\*/|"[^"\n]*"|^extern [^;]*;}{}gsmr;
 	$names{$file}{$_} = $named{place($file)}{$_} = 1 for $code =~ /\b(kv_\w+)\b/g;
-	for my $header (grep { -e "$source/$_" } $text =~ /^#include "(\S+)"/mg)
+	for my $header (grep { -e "src/$_" } $text =~ /^#include "(\S+)"/mg)
 	{
 		$uses{place($file)}{place($header)} = 1;
 		next unless $header =~ m{/};
@@ -70,7 +69,7 @@ find({ no_chdir => 1, wanted => sub {
 		$arrows{"$file includes $header, which"} = 1 if $floor{$to} > $floor{$from}
 			|| ($header =~ /^engine/ && $file !~ /^engine/) || ($header =~ /internal\.h$/ && $to ne $from);
 	}
-} }, $source);
+} }, 'src');
 
 for my $place (keys %named) { $uses{$place}{$_} = 1 for grep { defined } @defined{keys %{$named{$place}}} }
 my ($height, @circles) = heights(\%uses);
@@ -78,9 +77,9 @@ my %height = %$height;
 my ($top) = sort { $b <=> $a } values %height;
 for my $n (reverse 1 .. $top) { print "# layer $n: ", join(' ', grep { $height{$_} == $n } sort keys %height), "\n" }
 print "# layers: $top\n";
-print "# $_ is a circle\n" for @circles;
-print "# $_ is an arrow upwards\n" for sort keys %arrows;
-print(($files && !%arrows && !@circles ? 'ok' : 'not ok'), " - modules include and call modules below them\n");
+$files or die "there is no source\n";
+ok_if_none('modules include and call modules below them',
+	(map { "$_ is a circle" } @circles), map { "$_ is an arrow upwards" } sort keys %arrows);
 
 my %calls;
 for my $file (grep { /\.c$/ } keys %names)
@@ -88,5 +87,5 @@ for my $file (grep { /\.c$/ } keys %names)
 	$calls{$file}{$_} = 1 for grep { room($_) eq room($file) } grep { defined } @file_of{keys %{$names{$file}}};
 }
 my (undef, @file_circles) = heights(\%calls);
-print "# $_ is a circle of calls\n" for @file_circles;
-print((%calls && !@file_circles ? 'ok' : 'not ok'), " - in each module files call files below them\n");
+%calls or die "no file calls another\n";
+ok_if_none('in each module files call files below them', map { "$_ is a circle of calls" } @file_circles);

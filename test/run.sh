@@ -102,14 +102,14 @@ regress()
 
 suite_unit() { bash "$here/unit/run.sh" test "$out"; }
 
-# The second time as a checkout below a folder named src.
+# The second time as a checkout below a folder named src, in one with a space in its name.
 suite_rooms()
 {
 	perl "$here/rooms.pl"
-	mkdir -p "$out/src/kvfdw/test"
-	cp -r "$KV_ROOT/src" "$out/src/kvfdw/"
-	cp "$here/rooms.pl" "$out/src/kvfdw/test/"
-	perl "$out/src/kvfdw/test/rooms.pl"
+	mkdir -p "$out/src/a checkout/test"
+	cp -r "$KV_ROOT/src" "$out/src/a checkout/"
+	cp -r "$here/rooms.pl" "$here/perl" "$out/src/a checkout/test/"
+	perl "$out/src/a checkout/test/rooms.pl"
 	perl "$here/docs.pl"
 	perl "$here/hints.pl"
 	perl "$here/words.pl"

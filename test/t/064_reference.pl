@@ -1,5 +1,5 @@
 # Promise: docs/reference/ names every setting, function, view, column and table option of the extension, as the
-# server has them, and no other.  docs/architecture.md names all of its shared memory.  Every object has a comment.
+# server has them, and no other.  docs/internals/architecture.md names all of its shared memory.  Every object has a comment.
 use strict;
 use warnings;
 use FindBin;
@@ -118,7 +118,7 @@ is(lines(@{ask("SELECT pg_describe_object(d.classid, d.objid, d.objsubid) FROM p
 
 # ---- shared memory ----
 
-my $memory = join "\n", sort grep { !/^kvfdw\./ } map { names($_->[1]) } rows(slurp_file("$FindBin::RealBin/../../docs/architecture.md"), 'Shared memory');
+my $memory = join "\n", sort grep { !/^kvfdw\./ } map { names($_->[1]) } rows(slurp_file("$FindBin::RealBin/../../docs/internals/architecture.md"), 'Shared memory');
 is($memory, join("\n", sort map { $_->[0] } @{ask("SELECT substr(name, 7) FROM pg_shmem_allocations WHERE name LIKE 'kvfdw %'")}), 'shared memory');
 
 # ---- table options ----
