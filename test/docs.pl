@@ -130,7 +130,7 @@ for my $line (split /\n/, $text{'test/README.md'} =~ s/.*^## Which tests guard w
 	$rows{$what} = [ $tests =~ /`([^`]+)`/g ];
 }
 my %files = map { (basename($_) =~ s/\.pl$//r) => $_ } grep { !/kvfdw--/ } @tests;
-my %named = map { $_ => 1 } map { @$_ } values %rows, [ $text{'test/README.md'} =~ /^All modules meet in (.*)$/m ? $1 =~ /`([^`]+)`/g : () ];
+my %named = map { $_ => 1 } map { @$_ } values %rows, [ $text{'test/README.md'} =~ /^All modules meet in (.*?)\n\n/ms ? $1 =~ /`([^`]+)`/g : () ];
 delete @named{qw(differential concurrent)};
 for my $pattern (grep { /\*/ } keys %named)
 {
