@@ -118,7 +118,7 @@ sub change
 sub stop_server { my ($how) = @_; return system("pg_ctl -D '$data' -m $how -t 180 -w stop >/dev/null 2>&1") == 0 || server_kill('all') }
 
 # An index entry of each sort in each place that may hold one: a base run, runs that are
-# not frozen, logs that an image covers and others, slots that were written and not.
+# not frozen, logs that an image covers and others, write buffers that were written and not.
 sub prepare
 {
 	must(join ';', 'CREATE TABLE heap (k int PRIMARY KEY, v text)', 'CREATE TABLE past (k int, v text)',
@@ -149,7 +149,7 @@ sub prepare
 	change("UPDATE %s SET v = rpad('n%n ' || k, 120, 'c') WHERE k % 13 = 0");
 	must('CHECKPOINT');
 	system('cp', '-a', "$data/kvfdw", "$dir/past") == 0 or die;
-	# from here on full slots are sealed, but none is written
+	# from here on full write buffers are sealed, but none is written
 	configure('buffer_before_write=wait');
 	must('SELECT pg_reload_conf()');
 	change("UPDATE %s SET v = repeat('n%n ' || k, 60) WHERE k % 2 = 0", "DELETE FROM %s WHERE k % 19 = 3", "INSERT INTO %s SELECT 1500007 * (g * 3 + 2), md5(g::text) FROM generate_series(-150, -90) g");

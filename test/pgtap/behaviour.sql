@@ -72,7 +72,7 @@ CREATE FOREIGN TABLE tap_keys (k int, v text) SERVER kvfdw OPTIONS (wal 'keys');
 SELECT pg_current_wal_lsn() AS before \gset
 INSERT INTO tap_w VALUES (1, 'logged');
 DELETE FROM tap_w;
--- a BATCH is of slots that are written before COMMIT
+-- a BATCH is of write buffers that are written before COMMIT
 BEGIN;
 INSERT INTO tap_keys SELECT g, repeat('k', 4096) FROM generate_series(1, 2000) g;
 SELECT kvfdw_freeze('tap_keys');

@@ -143,7 +143,7 @@ for my $round (1 .. $rounds)
 	is(answer($node, "BEGIN; INSERT INTO twin_heap VALUES (99, $round, 'after'); INSERT INTO twin_kv VALUES (99, $round, 'after'); COMMIT"), '', "round $round: and it takes writes");
 }
 
-# Little work between kills: what is in a slot or a log that nobody wrote out yet.
+# Little work between kills: what is in a write buffer or a log that nobody wrote out yet.
 $node->safe_psql('postgres', kv_table('little', 'k int, v text', 'k'));
 for my $i (1 .. 6)
 {

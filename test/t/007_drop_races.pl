@@ -1,5 +1,5 @@
 # Promise: DROP and TRUNCATE, whatever another process is doing to the table's
-# write buffers at that moment, fail nobody, and touch no slot that is another
+# write buffers at that moment, fail nobody, and touch no write buffer that is another
 # table's by then (I 6, I 9); kvfdw_check beside a flush raises no false alarm (I 8).
 #
 # Needs a test build (make FAULTS=1).
@@ -12,7 +12,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use KvTest;
 
-# eight slots of one unit
+# eight write buffers of one unit
 my $node = kv_cluster('races', 'kvfdw.buffer_units' => 8, 'kvfdw.write_buffer_size' => '64kB', 'kvfdw.flush_after' => '1h');
 plan skip_all => 'needs fault injection' unless has_faults($node);
 # what the workers are told to stop at is not for the sessions
@@ -23,7 +23,7 @@ sub insert { my @t = @_; $node->safe_psql('postgres', "INSERT INTO $_ VALUES (1,
 sub drop { $node->safe_psql('postgres', join('', map { "DROP FOREIGN TABLE $_;" } @_)); return; }
 sub rows { return answer($node, join(' UNION ALL ', map { "SELECT v FROM $_ WHERE k = 1" } @_)); }
 
-# Slots in use, and the OID of a slot's table, as the buffer file says: docs/format.md.
+# Write buffers in use, and the OID of a write buffer's table, as the buffer file says: docs/format.md.
 sub slot_headers
 {
 	my $file = slurp_file($node->data_dir . '/kvfdw/buffers');
@@ -34,13 +34,13 @@ sub slots_in_use { return grep { unpack 'x4 L<', $_ } slot_headers(); }
 sub owner { my ($slot) = @_; return unpack 'x20 L<', (slot_headers())[$slot]; }
 sub all_free { my ($what) = @_; return ok(eval { wait_for('free slots', sub { slots_in_use() == 0 }) }, "$what: no slot is left in use"); }
 
-# A slot that has just been taken still has the header of its former life, whose
+# A write buffer that has just been taken still has the header of its former life, whose
 # table goes meanwhile.
 for my $end ('DROP FOREIGN TABLE former', 'TRUNCATE former')
 {
 	create('former', 'taker', 'third');
 	insert('former');
-	# its slot is the first that will be taken again
+	# its write buffer is the first that will be taken again
 	$node->safe_psql('postgres', "SELECT kvfdw_freeze('former')");
 	my $taker = psql_writer($node, "SET kvfdw.stop_points = 'buffer_taken=wait'; INSERT INTO taker VALUES (1, 'taker');", 'taker');
 	stopped($node, 'buffer_taken');
@@ -57,7 +57,7 @@ for my $end ('DROP FOREIGN TABLE former', 'TRUNCATE former')
 }
 
 # DROP while the buffer writer has written the values and not yet the key log: no
-# failure, so no session fails that waits for a slot.
+# failure, so no session fails that waits for a write buffer.
 {
 	my $log_from = -s $node->logfile;
 	create('gone', map { "t$_" } 0 .. 9);
@@ -70,7 +70,7 @@ for my $end ('DROP FOREIGN TABLE former', 'TRUNCATE former')
 	all_free('DROP beside the buffer writer');
 	unlike(substr(slurp_file($node->logfile), $log_from), qr/ERROR|could not/, 'which reports no error');
 
-	# every slot is taken, and the one that can be emptied takes its time
+	# every write buffer is taken, and the one that can be emptied takes its time
 	insert(map { "t$_" } 0 .. 7);
 	my @waiting = psql_writer($node, "INSERT INTO t8 VALUES (1, 't8');", 'waits8');
 	stopped($node, 'buffer_before_write');
@@ -85,7 +85,7 @@ for my $end ('DROP FOREIGN TABLE former', 'TRUNCATE former')
 	all_free('DROP of them all');
 }
 
-# DROP of a table that the maintainer flushes, when it waits for a slot in the
+# DROP of a table that the maintainer flushes, when it waits for a write buffer in the
 # buffer writer's hands: nobody will ever write that one.
 {
 	my $log_from = -s $node->logfile;
@@ -105,7 +105,7 @@ for my $end ('DROP FOREIGN TABLE former', 'TRUNCATE former')
 	$node->safe_psql('postgres', 'SELECT pg_reload_conf()');
 }
 
-# The maintainer, which removes dropped tables, is busy: a session that needs a slot
+# The maintainer, which removes dropped tables, is busy: a session that needs a write buffer
 # does not wait for it.
 {
 	my @tables = map { "t$_" } 0 .. 6;
@@ -127,7 +127,7 @@ for my $end ('DROP FOREIGN TABLE former', 'TRUNCATE former')
 	all_free('DROP beside a busy maintainer');
 }
 
-# DROP of tables one of whose open slots a session that needs one is about to seal.
+# DROP of tables one of whose open write buffers a session that needs one is about to seal.
 {
 	my @old = map { "t$_" } 0 .. 7;
 	my @new = map { "u$_" } 0 .. 7;
@@ -148,7 +148,7 @@ for my $end ('DROP FOREIGN TABLE former', 'TRUNCATE former')
 }
 
 # The same, when the maintainer is about to remove the store and a session comes
-# upon its slots only then, and frees them.  The maintainer stops there with a lock
+# upon its write buffers only then, and frees them.  The maintainer stops there with a lock
 # that opening a table needs, so the session waits behind that.
 {
 	my @tables = map { "t$_" } 0 .. 7;

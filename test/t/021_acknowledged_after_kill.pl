@@ -1,6 +1,6 @@
 # Promise: what was acknowledged at wal levels full and keys is there after a SIGKILL
 # or a restart of the operating system, in cases that are a matter of timing: who
-# writes a slot out while its transaction commits, and what a checkpoint meets.
+# writes a write buffer out while its transaction commits, and what a checkpoint meets.
 use strict;
 use warnings;
 use FindBin;
@@ -26,7 +26,7 @@ sub reboot
 $node->safe_psql('postgres', join('', map { kv_table("t_$_", 'k int, v text', 'k', "wal '$_'") } qw(full keys)));
 $node->safe_psql('postgres', q{INSERT INTO t_keys VALUES (0, 'zero')});
 
-# ---- a commit all of whose slots others have written out ----
+# ---- a commit all of whose write buffers others have written out ----
 
 hold_wal($node);
 my $w = psql_writer($node, q{SET kvfdw.stop_points = 'write_done=wait'; BEGIN; INSERT INTO t_keys VALUES (1, 'one'); COMMIT;}, 'others');
@@ -37,7 +37,7 @@ kill_all($node);
 $node->start;
 is(answer($node, 'SELECT count(*) FROM t_keys'), 2, 'a commit is flushed though its rows had been logged by others');
 
-# ---- who writes slots out meets a commit between what it has found and its records ----
+# ---- who writes write buffers out meets a commit between what it has found and its records ----
 
 # the buffer writer is busy with another table
 $node->safe_psql('postgres', 'TRUNCATE t_keys');
@@ -45,7 +45,7 @@ worker_stop_points($node, 'buffer_before_write=wait');
 $node->safe_psql('postgres', q{INSERT INTO t_full SELECT g, repeat('f', 5000) FROM generate_series(1, 10) g});
 stopped($node, 'buffer_before_write');
 
-# one key in two slots: the older one has been found, the newer one not
+# one key in two write buffers: the older one has been found, the newer one not
 $w = psql_writer($node, q{SET kvfdw.stop_points = 'keys_found=wait'; BEGIN; INSERT INTO t_keys VALUES (1, 'older');
 	INSERT INTO t_keys SELECT g, repeat('k', 5000) FROM generate_series(2, 10) g; UPDATE t_keys SET v = 'newer' WHERE k = 1; COMMIT;}, 'commit');
 stopped($node, 'keys_found');
@@ -60,7 +60,7 @@ reboot();
 is(answer($node, 'SELECT v FROM t_keys WHERE k = 1'), 'newer', 'and it is the last one in the log, too');
 $node->safe_psql('postgres', 'TRUNCATE t_full');
 
-# ---- two slots of a shard are being written, and the older one cannot be ----
+# ---- two write buffers of a shard are being written, and the older one cannot be ----
 
 $node->safe_psql('postgres', 'TRUNCATE t_keys');
 $node->safe_psql('postgres', q{ALTER SYSTEM SET kvfdw.fault = 'value_write:1:EIO'});

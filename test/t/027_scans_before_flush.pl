@@ -126,7 +126,7 @@ if (has_faults($node))
 		is(answer($node, digest($t, 'ORDER BY k')), answer($node, digest("h_$t", 'ORDER BY k')), "$t, being frozen: the rows are right");
 		unlike(go_on($node, 'flush_before_manifest', $freeze), qr/ERROR/, "$t is frozen");
 	}
-	# values in a sealed slot that is not written yet
+	# values in a sealed write buffer that is not written yet
 	$node->safe_psql('postgres', 'CHECKPOINT');
 	worker_stop_points($node, 'buffer_before_write=wait');
 	local $ENV{PGOPTIONS} = '-c kvfdw.stop_points=';

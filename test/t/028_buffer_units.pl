@@ -1,6 +1,6 @@
 # Promise: each shard that is written has a write buffer of a fair size, as long as there are
 # units, so values go to their files several at a time however many shards there are;
-# shards that are not written any more give theirs back; and whatever slots there are when
+# shards that are not written any more give theirs back; and whatever write buffers there are when
 # the server is killed, their values are there again, also those of a buffer file of
 # version 1.
 use strict;
@@ -19,7 +19,7 @@ plan skip_all => 'needs fault injection' unless has_faults($node);
 $ENV{PGOPTIONS} = '-c kvfdw.stop_points=';
 my $merge = $node->data_dir . '/kvfdw/buffers';
 
-# The buffer file: docs/format.md.  Its slots in use: number, header, values, batch head and entries.
+# The buffer file: docs/format.md.  Its write buffers in use: number, header, values, batch head and entries.
 sub file_header { my ($magic, $version, $system, $values, $entries, $units) = unpack 'L<L<Q<L<3', substr(slurp_file($merge), 0, 32); return ($version, $values, $entries, $units, $system); }
 sub slots
 {
@@ -38,7 +38,7 @@ sub slots_of { my ($t) = @_; my $oid = answer($node, "SELECT '$t'::regclass::oid
 
 # Keys over all of int, which is what shards cut; values of 4 kB.
 sub rows { my ($from, $to) = @_; return "SELECT mod(g * 7919::bigint, 1000003) * 4000 - 2000000000, rpad(g::text, 4096, md5(g::text)) FROM generate_series($from, $to) g"; }
-# Slots that an INSERT has had written.
+# Write buffers that an INSERT has had written.
 sub writes
 {
 	my ($sql) = @_;
@@ -76,7 +76,7 @@ cmp_ok(sum(@grown), '<=', 2 * 3000 * 4096 + 20 * 65536, 'and are at most twice a
 create('tiny', 100);
 writes('INSERT INTO tiny ' . rows(1, 500));
 cmp_ok(sum(files_of('tiny')), '<=', 100 * 48 * 1024, 'small ones stay small');
-# 150 slots are open; the shard that is written gets what they do not need
+# 150 write buffers are open; the shard that is written gets what they do not need
 cmp_ok(writes('INSERT INTO one ' . rows(6001, 12000)), '<=', 6000 / 10, 'then one shard: its slots grow again');
 eval { wait_for('idle slots to be written', 180, sub { slots_of('many') < 75 }) };
 cmp_ok(scalar(slots_of('many')), '<', 75, 'those that nobody fills any more were written');
@@ -136,7 +136,7 @@ for my $stop ('', 'buffer_before_write=wait', 'buffer_before_log=wait', 'buffer_
 	if ($stop eq '') { change(); }
 	else
 	{
-		# the buffer writer stands still, so the first rows that need a slot of their own must find units
+		# the buffer writer stands still, so the first rows that need a write buffer of their own must find units
 		$node->safe_psql('postgres', "INSERT INTO $_ SELECT g * 3000000 + $round, repeat('stop', 250) FROM generate_series(-300, 300) g") for map { ("lots_$_", "h_lots_$_") } qw(none full);
 		$node->safe_psql('postgres', "INSERT INTO few_none SELECT g * 7 + $round, repeat('seal', 2000) FROM generate_series(1, 40) g; INSERT INTO h_few_none SELECT g * 7 + $round, repeat('seal', 2000) FROM generate_series(1, 40) g");
 		stopped($node, $stop =~ s/=.*//r);
@@ -153,7 +153,7 @@ same('written again', @all);
 
 # ---- a file of version 1 ----
 
-# What the buffer file has, in slots of 256 kB with 32 kB behind them for header and entries.
+# What the buffer file has, in write buffers of 256 kB with 32 kB behind them for header and entries.
 $node->safe_psql('postgres', "INSERT INTO $_ SELECT g * 3000000 + 77, repeat('old', 100) FROM generate_series(-500, 500) g") for qw(lots_none h_lots_none few_none h_few_none);
 my $none = slots_of('lots_none');
 cmp_ok($none, '>', 5, 'slots of a table that has no WAL are in use');

@@ -1,5 +1,5 @@
 # Promise: a write buffer that cannot be written is tried again from time to time, and those
-# of other tables are written meanwhile.  Who needs a slot gets the error only where none
+# of other tables are written meanwhile.  Who needs a write buffer gets the error only where none
 # can be written.
 use strict;
 use warnings;
@@ -34,7 +34,7 @@ my @logs = logs_of('stuck');
 cmp_ok(scalar @logs, '>', 0, 'a table has a key log');
 my ($from, $began, $before) = (-s $node->logfile, time(), failures());
 chmod 0, @logs;
-# Their slots have no values that could be written first.  Each has room for more than 15 of them.
+# Their write buffers have no values that could be written first.  Each has room for more than 15 of them.
 $node->safe_psql('postgres', 'DELETE FROM stuck WHERE k <= 300');
 ok(more_than($before + 20), 'slots that cannot be written are tried again');
 is(answer($node, fill('other', 2001)), '', 'who needs slots meanwhile gets them');
@@ -47,7 +47,7 @@ cmp_ok($told, '>=', 1, 'but it is');
 SKIP:
 {
 	skip 'needs a test build (make FAULTS=1)', 1 unless has_faults($node);
-	# The last thing that happened is a failure, and the slots that are to be written are others.
+	# The last thing that happened is a failure, and the write buffers that are to be written are others.
 	worker_stop_points($node, 'buffer_before_write=wait');
 	more_than(failures());
 	my $w = psql_writer($node, fill('other', 5001), 'fill');
@@ -75,7 +75,7 @@ is(answer($node, fill('other', 8001)), '', 'slots whose files cannot be opened k
 chmod 0600, @values;
 is(answer($node, "SELECT kvfdw_freeze('shut'); SELECT count(*) FROM shut"), "\n240", '... and are written when that is possible');
 
-# At level 'keys' a slot waits for those before it, which cannot be written.
+# At level 'keys' a write buffer waits for those before it, which cannot be written.
 push @logs, my @more = logs_of('keyed');
 chmod 0, @more;
 like(answer($node, fill('keyed', 2001)), qr/could not empty file .*: Permission denied/, 'who needs a slot where none can be written gets an error');

@@ -1,5 +1,5 @@
 # Promise: a table at level 'none' leaves some units to others; sessions that find no write buffer free while nothing is being written seal a few
-# open slots together; and a value that needs units side by side does not wait for them where
+# open write buffers together; and a value that needs units side by side does not wait for them where
 # they lie apart, and is there after a crash like any other.
 use strict;
 use warnings;
@@ -15,7 +15,7 @@ my $units = 512;
 my $node = kv_cluster('apart', 'kvfdw.test_worker_idle' => '1h', 'kvfdw.buffer_units' => $units, 'kvfdw.flush_after' => '1h', checkpoint_timeout => '1h', restart_after_crash => 'off');
 plan skip_all => 'needs fault injection' unless has_faults($node);
 
-# Of the buffer file's slots in use (docs/format.md): the first unit, how many, and are they sealed?
+# Of the buffer file's write buffers in use (docs/format.md): the first unit, how many, and are they sealed?
 sub slots
 {
 	my $file = slurp_file($node->data_dir . '/kvfdw/buffers');
@@ -78,7 +78,7 @@ $node->safe_psql('postgres', join(';', 'DROP FOREIGN TABLE wide', map { "DROP FO
 $node->restart;		# the first units are taken first
 create("big_$_", 1, $_) for @levels;
 create($_, 300, 'full') for qw(stays goes);
-# a slot each in turn, until all units are in use
+# a write buffer each in turn, until all units are in use
 my @turns = map { my $k = int(-2147483648 + ($_ - 0.5) * 4294967296 / 300); "INSERT INTO stays VALUES ($k, 'x'); INSERT INTO goes VALUES ($k, 'x');" } 1 .. $units / 2;
 start_writer();
 writer('STOP');
@@ -104,7 +104,7 @@ is(kv_check_clean($node, 'stays', map { "big_$_" } @levels), '', 'the check find
 
 # ---- and where others take what becomes free ----
 
-# A slot is on its way to its file, the buffer writer at it, and no unit is free.
+# A write buffer is on its way to its file, the buffer writer at it, and no unit is free.
 create('wide', 600, 'full');
 $node->safe_psql('postgres', 'DROP FOREIGN TABLE stays');
 $node->safe_psql('postgres', "SELECT kvfdw_freeze('big_$_')") for @levels;

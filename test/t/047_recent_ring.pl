@@ -32,7 +32,7 @@ for my $size (300, 4096, 8192, 20000)
 	is(counts($reads), '0|' . ($n + 20) . '|0', '... from memory');
 }
 
-# one that no slot can hold
+# one that no write buffer can hold
 $node->safe_psql('postgres', q{INSERT INTO r SELECT 1000000, repeat(md5('large'), 20000)});
 written();
 is(answer($node, q{SELECT v = repeat(md5('large'), 20000) FROM r WHERE k = 1000000}) . counts($reads), 't0|1|0', 'a value larger than a slot, too');

@@ -1,5 +1,5 @@
 # Promise: a buffer writer that an ERROR ends in the midst of its writes leaves nothing undone: the next one takes over the
-# slots that it had claimed, and no others; what was acknowledged is read meanwhile, is written, and is there after a SIGKILL.
+# write buffers that it had claimed, and no others; what was acknowledged is read meanwhile, is written, and is there after a SIGKILL.
 use strict;
 use warnings;
 use FindBin;
@@ -26,7 +26,7 @@ sub of_tables { return sql(join ' UNION ALL ', map { "(SELECT '$_', count(*), md
 sql(kv_table("t_$_", 'k int, v text', 'k', "wal '$_'")) for @levels;
 my $c = mc_connect($node);
 
-# It is about to write a third slot, and has not looked what came of two writes; one that a session writes itself is no slot of its.
+# It is about to write a third write buffer, and has not looked what came of two writes; one that a session writes itself is no write buffer of its.
 worker_stop_points($node, 'buffer_before_write=wait');
 is(stored($c, 'a', 200, 'a'), 200, 'clients store values for a buffer writer that stands still');
 stopped($node, 'buffer_before_write');

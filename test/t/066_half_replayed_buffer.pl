@@ -29,7 +29,7 @@ sub create
 
 sub drop { $node->safe_psql('postgres', join('', 'DROP TABLE heap;', map { "DROP FOREIGN TABLE $_;" } @tables)); collected($node); return }
 
-# The same in every table: more than a slot takes, with rows that are updated and deleted.
+# The same in every table: more than a write buffer takes, with rows that are updated and deleted.
 my $n = 0;
 sub change
 {
@@ -58,7 +58,7 @@ sub at_start { my ($points) = @_; $node->append_conf('postgresql.auto.conf', "kv
 
 sub log_has { my ($what, $from) = @_; return wait_for(qq{"$what" in the log}, 180, sub { substr(slurp_file($node->logfile), $from) =~ /$what/ }) }
 
-# ---- a slot that is not free yet ----
+# ---- a write buffer that is not free yet ----
 
 create('full', 'keys', 'none');
 for my $end ('goes on', 'SIGKILL', 'SIGKILL, another kernel')

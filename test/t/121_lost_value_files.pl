@@ -1,6 +1,6 @@
 # Promise: value files that were made and never became durable are not missed, whoever names them
 # in the WAL, and their addresses are not given to others (I 13); a value file that an image names
-# stays (I 14); what a slot gives back, whenever that is, looks like damage to nobody; and a
+# stays (I 14); what a write buffer gives back, whenever that is, looks like damage to nobody; and a
 # value file that is not there is an error that names it.
 use strict;
 use warnings;
@@ -169,9 +169,9 @@ for my $level (qw(none keys full))
 	same($t, 'after another power loss');
 }
 
-# ---- a slot gives back what it had reserved ----
+# ---- a write buffer gives back what it had reserved ----
 
-# A slot without a value, in a value file made for it, while a manifest lists that; then the value file is
+# A write buffer without a value, in a value file made for it, while a manifest lists that; then the value file is
 # closed and cut.
 my $large = "repeat('large', 80000)";
 create('back', 'none', 1);

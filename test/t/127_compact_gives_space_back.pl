@@ -51,7 +51,7 @@ sub compact
 # Bytes that the value files of a table have for each byte of its rows.
 sub share { my ($level) = @_; return query("SELECT round(value_file_bytes::numeric / (SELECT sum(length(v)) FROM t_$level), 2) FROM kvfdw_stat_tables WHERE relid = 't_$level'::regclass"); }
 
-# Of every length: none, NULL, a block, more than a slot, more than is held at once.
+# Of every length: none, NULL, a block, more than a write buffer, more than is held at once.
 my $value = "CASE g % 11 WHEN 0 THEN '' WHEN 1 THEN NULL WHEN 2 THEN rpad(md5(g::text), 4096, 'x') WHEN 3 THEN rpad(md5(g::text), 20, 'y')
 	WHEN 4 THEN rpad(md5(g::text), 30000, 'z') ELSE rpad(md5((g * 7)::text), 100 + g * 37 % 5000, md5(g::text)) END";
 query('CREATE TABLE heap (k int PRIMARY KEY, v text);' . join('', map { kv_table("t_$_", 'k int, v text', 'k', "wal '$_'") } @levels));

@@ -195,7 +195,7 @@ query(join('', map { kv_table("t_$_", 'k int, v text', 'k', "wal '$_'") . $fill-
 	unlike(slurp_file($node->logfile, $log), qr/cannot be emptied/, 'nothing is called damaged');
 }
 
-# ---- a split is in the way of compaction, and stands: who comes to the bound waits for it once, not for each slot ----
+# ---- a split is in the way of compaction, and stands: who comes to the bound waits for it once, not for each write buffer ----
 {
 	query("ALTER SYSTEM SET kvfdw.max_space_amplification = 0; SELECT pg_reload_conf()");
 	query(kv_table('s', 'k int, v text', 'k', "shards '1'") . $fill->('s'));

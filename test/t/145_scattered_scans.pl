@@ -269,7 +269,7 @@ is(outcome($writer->{w}), answer($node, sum_of('h')) . "\n", 'rows that were cha
 $node->safe_psql('postgres', 'SELECT NULL FROM kvfdw_compact($$one$$) OFFSET 1');
 is(answer($node, 'SET enable_sort = off; ' . sum_of('one', 'DESC')), answer($node, sum_of('h', 'DESC')), 'and moved');
 
-# ---- after an order pass ----
+# ---- after a compaction for order ----
 
 $node->safe_psql('postgres', 'SELECT NULL FROM kvfdw_compact($$one$$, true) OFFSET 1; ANALYZE one');
 my $sorted;

@@ -1,4 +1,4 @@
-# Promise: rows of tables with compression 'lz4' are those of heap at every level, whoever reads them: SQL from slots, files and
+# Promise: rows of tables with compression 'lz4' are those of heap at every level, whoever reads them: SQL from write buffers, files and
 # caches, clients of memcached, a standby; after compaction, SIGKILL, changes of the option and of the level. What does
 # not become shorter by a block, or to half of one, is stored as it is; a damaged value is an error and no other row's; and
 # libraries that cannot read such values refuse the table by the version of its schema image (I 4, I 11).
@@ -20,7 +20,7 @@ my $file = PostgreSQL::Test::Utils::tempdir() . '/lz4.tier';
 my $node = mc_cluster('lz4', options => ", compression 'lz4'", wal_level => 'replica', max_wal_senders => 5, wal_keep_size => '2GB', 'kvfdw.flush_after' => '1h',
 	'kvfdw.recent_ring' => '1MB', 'kvfdw.tier_path' => "'$file'", 'kvfdw.tier_size' => '16MB', 'kvfdw.write_buffers' => '4MB', 'kvfdw.range_cache' => "'8MB'");
 my @tables = ('t_full', 't_keys', 't_none', 'wide');
-# Nothing, little, much, too much for a slot; what compresses well, by a third, by a little, and not at all.
+# Nothing, little, much, too much for a write buffer; what compresses well, by a third, by a little, and not at all.
 $node->safe_psql('postgres', join('', map { kv_table("t_$_", 'k int, v text', 'k', "compression 'lz4', shards '2', wal '$_'") } 'full', 'keys', 'none')
 	  . kv_table('wide', 'k int, v text, w numeric, j jsonb', 'k', q{compression 'lz4'}) . qq{
 	CREATE TABLE heap (k int PRIMARY KEY, v text, w numeric, j jsonb);
@@ -108,7 +108,7 @@ $node->safe_psql('postgres', kv_table('bare', 'key text COLLATE "C", value bytea
 wait_for('the table to be served', sub { set('set', 'b:x', $long) eq 'STORED' && answer($node, 'SELECT count(*) FROM bare') eq '1' });
 is(scalar(mc_get($c, 'b:x')), $long, 'memcached: a table of keys and values alone');
 is(answer($node, 'SELECT length(value) FROM bare'), length($long), 'and in SQL');
-# together they are more than a turn has room for, though not as they are stored
+# together they are more than a batch has room for, though not as they are stored
 my @keys = map { "b:$_" } 1 .. 20;
 $node->safe_psql('postgres', q{INSERT INTO bare SELECT 'b:' || g, repeat(g || ' of 20 ', 100000)::bytea FROM generate_series(1, 20) g});
 mc_send($c, "get @keys\r\n");

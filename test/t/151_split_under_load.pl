@@ -1,6 +1,6 @@
 # Promise: shards are split and cut while others read and write, and nobody notices: cursors
 # that are held, parallel scans, counts, lists of keys, rows that are locked and waited for,
-# SERIALIZABLE, prepared transactions and values too large for a slot see and do what they
+# SERIALIZABLE, prepared transactions and values too large for a write buffer see and do what they
 # do on heap, and so it is in a copy that a base backup has made.  Large shards are split and empty ones
 # absorbed without being told (I 18).  A split that writers outrun says so.
 use strict;
@@ -79,7 +79,7 @@ both('INSERT INTO T SELECT g * 7 % 3001, rpad(md5(g::text), 20 + g * 37 % 900, m
 	same('a split that was cancelled');
 }
 
-# ---- a slot that is long on its way to the device: writers do not wait for it ----
+# ---- a write buffer that is long on its way to the device: writers do not wait for it ----
 {
 	query(kv_table('slow', 'k int, v text', 'k', "shards '1'") . q{INSERT INTO slow SELECT g, repeat('s', 500) FROM generate_series(1, 1000) g});
 	unlink glob "$data/kvfdw/{waiting,step,continue}.*";

@@ -1,5 +1,5 @@
 # Promise: a server that restarts because a process of its was killed has no buffer writer while it replays, and replays all the same
-# what more shards have written than there are write buffers, also where slots were those of tables that have gone.
+# what more shards have written than there are write buffers, also where write buffers were those of tables that have gone.
 use strict;
 use warnings;
 use FindBin;
@@ -13,7 +13,7 @@ plan skip_all => 'heap has no write buffers' if heap_only();
 my $node = kv_cluster('redo_slots', 'kvfdw.buffer_units' => 8, 'kvfdw.write_buffer_size' => '64kB', 'kvfdw.flush_after' => '1h', checkpoint_timeout => '1h');
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my @levels = qw(full keys none);
-# each slot that was to be waited for took a second
+# each write buffer that was to be waited for took a second
 my $shards = 500;
 
 $node->safe_psql('postgres', 'CREATE TABLE heap (k bigint PRIMARY KEY, v text);' . join('', map { kv_table("t_$_", 'k bigint, v text', 'k', "wal '$_', shards '$shards'") } @levels) . 'CHECKPOINT');
@@ -27,7 +27,7 @@ for my $level (@levels)
 	is(kv_check_clean($node, "t_$level"), '', "$level: it is sound");
 }
 
-# Tables that were emptied or dropped have all slots when the server dies, and their directories have gone.
+# Tables that were emptied or dropped have all write buffers when the server dies, and their directories have gone.
 for my $end ('TRUNCATE t_full', 'DROP FOREIGN TABLE t_keys')
 {
 	my ($table) = $end =~ /(t_\w+)/;

@@ -1,4 +1,4 @@
-# Promise: the slots of a table that was emptied come back while a checkpoint is being made, so writers of others need not wait for its end.
+# Promise: the write buffers of a table that was emptied come back while a checkpoint is being made, so writers of others need not wait for its end.
 use strict;
 use warnings;
 use FindBin;
@@ -19,7 +19,7 @@ query("UPDATE $_ SET v = 'y'") for qw(a b c);
 worker_stop_points($node, 'image_captured=wait');
 my $checkpoint = psql_writer($node, 'CHECKPOINT', 'checkpoint');
 stopped($node, 'image_captured');
-# it has all slots
+# it has all write buffers
 query("INSERT INTO large SELECT hashint8extended(g, 2), 'x' FROM generate_series(1, 1000) g");
 query('TRUNCATE large');
 step_on($node, 'image_captured');

@@ -57,7 +57,7 @@ for my $step ('as it is', 'an hour back', 'a day back')
 	cmp_ok(abs(wall() - $before - $off), '<', 100, '... the server has it');
 	fault('');
 	ok(wait_for('room', sub { rewrite($t, 'a') eq '' }), '... a disk that was full has room again');
-	# of the slots that could not be written some may be tried again later than others
+	# of the write buffers that could not be written some may be tried again later than others
 	for my $word ('b' .. 'f') { wait_for('room again', sub { rewrite($t, $word) eq '' }) }
 	is($node->safe_psql('postgres', "SELECT count(*), min(v) = repeat('f', 1000) FROM $t"), '1000|t', '... and has what is written then');
 	ok(wait_for('space', sub { ratio($t) < 3 }), '... space comes back');

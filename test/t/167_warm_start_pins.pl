@@ -1,4 +1,4 @@
-# Promise: while a server reads what was cached, the slots of a table that was emptied come back: writers of others need not wait for its end, and a
+# Promise: while a server reads what was cached, the write buffers of a table that was emptied come back: writers of others need not wait for its end, and a
 # standby replays on.
 use strict;
 use warnings;
@@ -32,7 +32,7 @@ query(prewarm());
 worker_stop_points($node, 'warm_read=wait');
 $node->restart;
 stopped($node, 'warm_read');
-# it has all slots
+# it has all write buffers
 query("INSERT INTO large SELECT hashint8extended(g, 2), 'x' FROM generate_series(1, 1000) g");
 query('TRUNCATE large');
 step_on($node, 'warm_read');

@@ -1,5 +1,5 @@
 # Promise: whoever needs a write buffer takes those of tables that were emptied or dropped, whatever the maintainer is doing; and replay waits for a
-# slot as long as it takes.
+# write buffer as long as it takes.
 use strict;
 use warnings;
 use FindBin;
@@ -46,7 +46,7 @@ go_on($node, 'flush_before_merge');
 is(query(join ' UNION ALL ', map { "SELECT count(*) FROM $_ WHERE v = '2'" } @others), "10\n10\n10", 'the rows are as they should be');
 is(kv_check_clean($node, @others), '', 'and sound');
 
-# no slot becomes free for long
+# no write buffer becomes free for long
 make_large();
 caught_up($node, $standby);
 $standby->append_conf('postgresql.conf', "kvfdw.skip = 'slot_patience'");

@@ -1,5 +1,5 @@
 # Promise: where values have no direct I/O, a value that is written is on the device, as with it.  Where it
-# cannot be, who writes is told: no row is acknowledged, no slot freed, that the kernel may lose and forget.
+# cannot be, who writes is told: no row is acknowledged, no write buffer freed, that the kernel may lose and forget.
 use strict;
 use warnings;
 use FindBin;
@@ -33,7 +33,7 @@ is(both("INSERT INTO %s SELECT g, rpad('first ' || g, g % 700, 'x') FROM generat
 $node->safe_psql('postgres', 'CHECKPOINT');
 like(slurp_file($node->logfile), qr/kvfdw uses buffered I\/O for file/, 'its values have no direct I/O');
 
-# values too large for a slot: nobody has their files open when their session has ended
+# values too large for a write buffer: nobody has their files open when their session has ended
 group_run(sub { $node->restart });
 system('sync', '-f', $disk->{where}) == 0 or die;
 $disk->exhaust;
