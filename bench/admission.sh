@@ -14,8 +14,8 @@
 #   ADMISSION_ROUNDS=4      of the runs that are compared
 #
 # What is compared is run in turn, in ADMISSION_ROUNDS rounds of half as long runs each, and
-# the medians are taken, so that a change of the machine's speed cancels out; latencies are of the longer runs.  Beside
-# them runs bench/lib/rotate.c: as many sessions, of which the client itself keeps only
+# the medians are taken, so that a change of the machine's speed cancels out; latencies are of the longer runs.
+# bench/lib/rotate.c is measured for comparison: as many sessions, of which the client itself keeps only
 # as many at work at once as the chosen limit allows, in turn.  That is the ceiling: what a server
 # without admission gives when so many sessions take turns.
 #

@@ -1,7 +1,7 @@
 # What a scan of much more than the value cache costs those who read by key; run.sh sources it.
 #
-# Hits per read of a hot set that takes three quarters of the value cache, read by key, zipfian, alone; beside full scans
-# of a table of ten times the cache; and beside short ranges all over that.  Nothing but the value cache keeps values:
+# Hits per read of a hot set that takes three quarters of the value cache, read by key, zipfian: alone, while full scans
+# of a table of ten times the cache run, and while short ranges all over it are read.  Nothing but the value cache keeps values:
 # there is no recent ring, and reads go past the page cache.
 #
 #   CACHESCAN_MB=16        of value cache

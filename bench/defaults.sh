@@ -2,8 +2,8 @@
 # sources it.
 #
 # defaults: a table made without options, in a server with kvfdw's own settings, right
-# after its load: no flush, no ANALYZE, no checkpoint but the server's.  Beside it heap,
-# made and loaded the same way, and fio.  Tables are analyzed by the server itself.  Cold: the server is restarted and the page
+# after its load: no flush, no ANALYZE, no checkpoint but the server's.  Heap, created
+# and loaded the same way, and fio are measured for comparison.  Tables are analyzed by the server itself.  Cold: the server is restarted and the page
 # cache emptied; what the load has left in write buffers and memtables is recovered then.  As
 # a restart may flush, each cold line says how many runs the table has.
 #
@@ -151,7 +151,7 @@ bench_defaults()
 	say "  load: heap $heap_load s, kvfdw $kv_load s"
 	line "defaults: COPY, random keys" "$(ratio "$heap_load" "$kv_load") heap, $(kv_calc "int(100 * $USER_BYTES / 1e6 / $kv_load / $fio_write)") % of fio" ""
 	sum="count(*), sum(length(v)), sum(get_byte(v, length(v) - 1))"
-	# the first ones while nothing has been frozen
+	# the first ones while nothing has been flushed
 	beside_heap warm "defaults: full scan right after the load" "SELECT $sum FROM @T"
 	line "defaults: full scan right after the load" "$(of_heap_and_fio)" ""
 	beside_heap warm "defaults: ordered scan right after the load" "SELECT $sum FROM (SELECT k, v FROM @T ORDER BY k) s"

@@ -1,8 +1,8 @@
 # The line of make bench with statements on all rows of a table; run.sh sources it,
-# behind pointcpu.sh.
+# after pointcpu.sh.
 #
-# Small rows, kvfdw's own settings, no parallel processes.  Each case makes its table anew and is
-# one session; heap and kvfdw take turns, and the least of each statement counts.  Beside each ratio of times stands
+# Small rows, kvfdw's own settings, no parallel processes.  Each case creates its table again and is
+# one session; heap and kvfdw take turns, and the least of each statement counts.  Next to each ratio of times is
 # the one of the time that all processes of the server have computed, which other work on the machine changes little.
 #
 #   MASS_ROWS="10000 100000 1000000"
@@ -13,7 +13,7 @@ MASS_ROWS=${MASS_ROWS:-10000 100000 $((1000000 / share))}
 MASS_TURNS=${MASS_TURNS:-3}
 MASS_CASES=${MASS_CASES:-load lock update upsert rollback savepoints delete reader}
 
-# The statements of a case; those behind a line "= name" are timed together, up to the next such line or "=".
+# The statements of a case; those after a line "= name" are timed together, up to the next such line or "=".
 mass_case() # case rows
 {
 	local rows="SELECT i, repeat('x', 40) || i FROM generate_series(1, $2) i"

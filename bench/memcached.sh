@@ -4,7 +4,7 @@
 # table with the columns key, flags, expires and value at wal 'full', then memcached itself,
 # then Redis with appendfsync always; in turn, several times.  One process serves each of
 # them.  Server CPU is that of all processes of a server.  The target of a line is of the
-# whole: CPU for each request, and the rate beside the others' on the same machine, whose
+# whole: CPU for each request, and the rate compared with the others' on the same machine, whose
 # CPUs the loader shares.
 #
 #   MEMCACHED_SECONDS=2     of each measurement

@@ -1,4 +1,4 @@
-# The lines of make bench with what the server does for clients of memcached; run.sh sources it, behind memcached.sh.
+# The lines of make bench with what the server does for clients of memcached; run.sh sources it, after memcached.sh.
 #
 # The time of the server's processes in ticks of the kernel's clock for each request, by process, how much of it is
 # in the kernel, and how much of the whole time that is: the rest is spent waiting.  Of durable sets also how

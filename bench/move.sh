@@ -1,8 +1,8 @@
 # The line of values that move to another tablespace; run.sh sources it.
 #
-# A table of MOVE_MB with values in a tablespace is sent to another one and back, in turns: beside nothing, beside
-# pgbench's point reads of it, and beside a COPY into another table.  The reads and the COPY are measured without a move as well, in each turn.  Both
-# tablespaces lie on the device of the data directory, so the move reads and writes there what others read and write.
+# A table of MOVE_MB with values in a tablespace is moved to another one and back, in turns: alone, during
+# pgbench's point reads of it, and during a COPY into another table.  The reads and the COPY are measured without a move as well, in each turn.  Both
+# tablespaces are on the device of the data directory, so the move reads and writes there what others read and write.
 # It has ended when the first has no value file any more.
 #
 #   MOVE_MB=1024

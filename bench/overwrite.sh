@@ -1,7 +1,7 @@
 # The overwrite line of make bench; run.sh sources it.
 #
-# OVERWRITE_CLIENTS clients of pgbench replace values of 4096 bytes of a table of OVERWRITE_MB MB, which nobody compacts by
-# hand: first OVERWRITE_TIMES times the table's bytes to warm up, until the space is that of a table that is overwritten for
+# OVERWRITE_CLIENTS clients of pgbench replace values of 4096 bytes of a table of OVERWRITE_MB MB, which only the compactor
+# compacts: first OVERWRITE_TIMES times the table's bytes to warm up, until the space is that of a table that is overwritten for
 # ever, then as many to measure.  Keys are uniform, then zipfian and spread over the key range.  Once a second it is noted
 # what the value files have and what is live of it.
 #
@@ -9,7 +9,7 @@
 # records it takes along.  Both are told.
 #
 # Then the clients ask for OVERWRITE_PACE percent of what they had, OVERWRITE_SECONDS long: while the table is compacted as it
-# must be, and again while it is not, and grows; and a heap table with the same rows beside it.  The latency of an UPDATE counts from when it was due.
+# must be, and again while it is not, and grows; and a heap table with the same rows for comparison.  The latency of an UPDATE counts from when it was due.
 #
 #   OVERWRITE_MB=1024
 #   OVERWRITE_TIMES=2

@@ -1,4 +1,4 @@
-# The lines of make bench with the processor time of a hot point read; run.sh sources it, behind ycsb.sh.
+# The lines of make bench with the processor time of a hot point read; run.sh sources it, after ycsb.sh.
 #
 # Tables as in YCSB, hot; workload C, then YCSB E and F on both, then C again.  What counts is the time of
 # all processes of the server, in clock ticks of the kernel, over the number of reads; so other work on

@@ -1,8 +1,8 @@
 # The lines of make bench with queues; run.sh sources it.
 #
 # Producers append messages of 100 bytes to 17 kB to 100 topics, consumers read up to 100 messages of a topic
-# in order: those who follow the producers, and those who are further behind than the recent ring reaches, but
-# not than the second tier does.  The tier is a file in memory, for a fast device; the data directory's device is
+# in order: consumers that follow the producers, and consumers that read what has left the recent ring, but
+# not the second tier.  The tier is a file in memory, for a fast device; the data directory's device is
 # given QUEUE_IOPS reads a second, as a slow one over a network has, by a cgroup: one read each 2 ms.  Values are
 # not read through the page cache, for the tier is to be measured.  Then producers alone, with a recent ring and
 # without one in turn.

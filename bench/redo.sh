@@ -1,7 +1,7 @@
 # The lines of crash recovery of make bench; run.sh sources it.
 #
-# A server of its own for each table: rows are loaded with no checkpoint behind
-# their first, the server is killed, its directory copied.  Where it was, kvfdw
+# A server of its own for each table: rows are loaded with no checkpoint after
+# the first, the server is killed, its directory copied.  Where it was, kvfdw
 # trusts what the page cache has kept and replays nothing; the copy is to it what
 # the directory is after a power loss, set back and replayed.  For heap there is
 # no difference but the page cache, which is emptied for the copy if we may.

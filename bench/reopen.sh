@@ -11,7 +11,7 @@ first_row() # table
 	row_s=$(kv_calc "$up_s + $first_s")
 }
 
-# Rows with no checkpoint behind the first, SIGKILL, start.  Sets row_s and wal_mb.
+# Rows with no checkpoint after the first, SIGKILL, start.  Sets row_s and wal_mb.
 reopen_loaded() # table warm|cold
 {
 	local from

@@ -1,8 +1,8 @@
 # The lines of tables at rest after a load in random order; run.sh sources it.
 #
 # A table with the options that it has by default, but for its level, gets rows of 8 + 4096 bytes in one COPY. The server has its
-# own settings, and may use a third of what the rows take (but 512 MB at least). Then nobody uses it, so the compactor puts
-# its values in the order of keys: what the load and all that wrote to the device is counted. Of the default level full, for which the WAL is
+# own settings, and may use a third of what the rows take (but 512 MB at least). Then no session uses it, so the compactor sorts
+# its values: what the load and all that wrote to the device is counted. Of the default level full, for which the WAL is
 # counted too, a minute after the load the table is scanned in key order, cold, once and eight times at once; and both again when it is in order.
 #
 #   REST_ROWS=500000

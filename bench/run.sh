@@ -1,6 +1,6 @@
 #!/bin/bash
 # make bench: kvfdw against a heap table in the same server, on the same disk,
-# in one run.  Prints each line beside its target and asserts nothing; raw
+# in one run.  Prints each line with its target and asserts nothing; raw
 # numbers go to bench/results/<date>.txt.
 #
 #   BENCH_ROWS=500000     rows of 8 + 4096 bytes

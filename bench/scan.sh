@@ -1,7 +1,7 @@
 # The lines of scans that share what they read; run.sh sources it.
 #
 # One table of SCAN_SHARDS shards, ROWS rows of 8 + 4096 bytes loaded in random
-# order, frozen, and the heap table of run.sh.  The server may use a third of
+# order, flushed, and the heap table of run.sh.  The server may use a third of
 # what the rows take (but 512 MB at least); the range cache takes an eighth of
 # them.  Each measurement begins with the server restarted and the page cache
 # emptied, if we may.  Every result is compared with what the seed says
@@ -188,7 +188,7 @@ sequential_fio()
 of_fio() { if [ "$1" = 0 ]; then echo '?'; else kv_calc "int(200 * $USER_BYTES / 1e6 / $s / ($1 + $2))"; fi; }
 
 # Three times what is run by "$@", which sets s, with fio before, between and after.
-# Sets seconds, and percent and huge_percent, of what fio reads beside it: the medians.
+# Sets seconds, and percent and huge_percent, of what fio reads: the medians.
 beside_fio() # command
 {
 	local small huge small_after huge_after all_seconds= all_percents= all_huge= i
@@ -369,7 +369,7 @@ bench_count()
 	kv_psql -c "DROP FOREIGN TABLE counted"
 }
 
-# A writer beside 8 scans; it by itself for as long as they take, but not for ever.
+# A writer during 8 scans, then alone for as long as they took, up to a limit.
 bench_writer()
 {
 	local rows s left fast slow alone with among seconds

@@ -14,7 +14,7 @@
 #   hot   shared_buffers and kvfdw.value_cache have twice the bytes of a table's values each, and are filled before
 #   warm  the server has memory for a third of the values, and each table gets it in the way that suits it: heap a quarter
 #         of that as shared_buffers and the rest as page cache, kvfdw three quarters as kvfdw.value_cache and the rest as
-#         page cache.  The server starts anew for each table, its caches are filled from the table, and a run comes
+#         page cache.  The server starts again for each table, its caches are filled from the table, and a run comes
 #         before the one that counts, with other random numbers.
 #   cold  the same memory, nothing in it
 #
@@ -203,7 +203,7 @@ ycsb_cell() # workload size keys clients state freeze rows
 ycsb_begin() # size
 {
 	ycsb_pad=$(head -c "$1" /dev/urandom | base64 -w 0 | head -c "$1")
-	# keys that two statements compute alike, and that lie far apart
+	# keys that two statements compute alike, and that are far apart
 	kv_psql -c "CREATE EXTENSION IF NOT EXISTS pg_prewarm" \
 		-c "CREATE OR REPLACE FUNCTION ycsb_key(bigint) RETURNS bigint LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS 'SELECT hashint8extended(\$1, 0)'" \
 		-c "CREATE TABLE heap_ycsb (k bigint PRIMARY KEY, v text)" \

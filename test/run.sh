@@ -12,9 +12,9 @@
 #   COMPACTIONS=on          all of it while all tables are compacted all the time
 #   SPLITS=on          all of it while shards are split and cut all the time
 #   DEAD=1             all of it while scans step over so many dead keys in a row, in place of 64
-#   TIER=1             differential and concurrent with a second tier of 2 MB behind a recent ring of 1 MB
+#   TIER=1             differential and concurrent with a second tier of 2 MB and a recent ring of 1 MB
 #   VALUE_FILE_KB=64        all of it with the smallest value files of so many kB
-#   COMPACT=1          merges of all runs move what lies in closed value files
+#   COMPACT=1          merges of all runs move the values of closed value files
 #   STATEMENTS=20000   statements of the differential test
 #   STEPS=5000         steps of the concurrent test
 #   SEED=n             repeat their run
@@ -115,7 +115,7 @@ suite_rooms()
 	perl "$here/words.pl"
 }
 
-# A scan does not read for itself where a worker of the range cache is slow, or has no place beside others.
+# A scan does not read for itself where a worker of the range cache is slow, or has no place because others have them.
 suite_sql() { server "kvfdw.scan_share_wait = 1min" "max_worker_processes = 16" "$@" && regress; }
 # The files that read and write many values; the others do what they do by the same calls.
 suite_sql-sync()

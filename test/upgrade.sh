@@ -1,6 +1,6 @@
 #!/bin/bash
 # make upgrade: a cluster goes from version to version by pg_upgrade and kvfdw_upgrade, with tables of all levels
-# beside heap twins, and is used and killed in each.
+# and their heap twins, and is used and killed in each.
 #
 #   UPGRADE="15:bookworm 17:trixie 18:forky"   major versions, each with the suite of Debian that has it
 #   UPGRADE_DIR=dir       where the root is, two gigabytes; default .work/upgrade.  It stays, for the next run

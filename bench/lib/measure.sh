@@ -21,7 +21,7 @@ kv_build_load()
 }
 
 # kv_fio KIND(read|write|randread) BLOCK DEPTH [JOBS]: prints "MB/s IOPS".
-# All runs of one session use one file, beside the data directory.  KV_FIO_MEMORY: the
+# All runs of one session use one file, next to the data directory.  KV_FIO_MEMORY: the
 # kind of memory that its buffers are, as --mem of fio; shmhuge is huge pages.
 kv_fio()
 {

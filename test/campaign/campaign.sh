@@ -14,7 +14,7 @@
 #   COMPACTIONS=on            all tables are compacted all the time
 #   SPLITS=on            shards are split and cut all the time
 #   DEAD=1               scans step over so many dead keys in a row, in place of 64
-#   TIER=1               with a second tier of 2 MB behind a recent ring of 1 MB
+#   TIER=1               with a second tier of 2 MB and a recent ring of 1 MB
 #   MOVES=on             torture, without a KIND: tables move from tablespace to tablespace all the time
 #
 # append, bank, counters, registers, crowd and space:

@@ -3,7 +3,7 @@
 #
 #   mc_server [faults] [LINE…]   builds, and starts it with these postgresql.conf lines added, at $MC_PORT
 #                                of 127.0.0.1; returns when it can be connected to
-#   mc_wait                      likewise, after a restart
+#   mc_wait                      the same, after a restart
 
 mc_server()
 {

@@ -60,7 +60,7 @@ kv_usable()
 
 kv_process_start() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
 
-# Kill the servers whose data directories lie under $1, and what is left of them.
+# Kill the servers whose data directories are under $1, and what is left of them.
 kv_reap()
 {
 	local file pid pids
@@ -113,7 +113,7 @@ kv_begin() # name
 	[ -O "$work" ] || kv_die "$work belongs to somebody else; set KV_WORK"
 	work=$(cd "$work" && pwd -P)
 
-	# What killed runs left behind.
+	# What killed runs have left.
 	for old in "$work"/run-*; do
 		[ -f "$old/owner" ] || continue
 		read -r owner start sockets <"$old/owner" || true
@@ -167,7 +167,7 @@ kv_end()
 
 # Mirror PostgreSQL's installation: programs copied, everything else linked.
 # PostgreSQL finds its libraries and extensions relative to where its program
-# lies, so what make install DESTDIR adds is seen by this copy alone.
+# is, so what make install DESTDIR adds is seen by this copy alone.
 kv_build() # [faults]
 {
 	local flavour=${1:-release} pg_config=$KV_PG_CONFIG bin lib share

@@ -5,9 +5,9 @@
 #
 #   SECONDS=20           how long the server is written and recorded
 #   CUTS=100             power cuts, about
-#   LEVEL=full,keys,none levels of the kvfdw tables; heap tables stand beside them
+#   LEVEL=full,keys,none levels of the kvfdw tables; and heap tables with the same rows
 #   CLIENTS=8            concurrent sessions
-#   REGISTERS=3          clients of memcached beside them
+#   REGISTERS=3          clients of memcached that write at the same time
 #   ASYNC=2              how many of them have synchronous_commit off
 #   SEED=n               repeat a run's transactions and choice of cuts
 #   DISK=2048            MB of the recorded disk; what is used of it is copied for each cut

@@ -1,5 +1,5 @@
 #!/bin/bash
-# make scale-demo: one table on three servers, behind a coordinator, beside the same table on one server.
+# make scale-demo: one table on three servers with a coordinator, compared with the same table on one server.
 #
 #   ROWS=100000     rows of 1000 bytes
 #   POINTS=4000     reads by key of each of the CLIENTS=4

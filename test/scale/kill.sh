@@ -1,5 +1,5 @@
 # The last part of the scale demo, which sources it: the server two is killed under load and comes back.
-# What fails meanwhile, and what never does.
+# What fails until then, and what never does.
 
 part "The server two is killed under load, and comes back"
 
