@@ -1,13 +1,16 @@
 /*
  * account.c
- *		What is known of a store's space without looking at its value files: the account.
+ *		The account of a store: an estimate of its space that needs no look at value files.
  *
- * The account of a store is what was counted, and what writers have told since, under its mutex:
- * what they take before they write it, and what has died by that.  A count takes a while, and what
- * is told meanwhile may be in it or not, so it is taken as what leaves less room. What has died
- * counts as dead at once there, and a count says what of it is kept still: so who finds that there
- * is no room has it counted, one of them at a time, and of many shards the more seldom the longer
- * that takes: an older account keeps writers waiting a little longer, and the bound as well.
+ * The account is the last count, changed by the reports of writers since then, under the mutex of
+ * the account. A writer reports bytes before it writes them, and bytes that its write has made
+ * dead. A report that comes while a count runs may be in the count or not; the account assumes the
+ * case that leaves less space.
+ *
+ * The account takes reported bytes as dead at once; a count says which of these are still kept. So
+ * a writer that finds no space requests a count. One writer at a time counts, and waits longer
+ * between counts of many shards, which take longer. An older account makes writers wait a little
+ * longer; it does not weaken the limit.
  */
 #include "postgres.h"
 
@@ -42,7 +45,7 @@ check_space_amp(double *value, void **extra, GucSource source)
 	return false;
 }
 
-/* As it is kept in shared memory, where 0 says that nothing is. */
+/* The form in shared memory, where 0 stands for no value. */
 static uint32
 shared_amp(double amp)
 {
@@ -93,9 +96,11 @@ kv_space_mark(double amp, double share, int64 live, int64 kept, int64 slack)
 	return live + (int64) Max(share * spare, kept + (share - 0.5) / 2 * spare) + slack;
 }
 
-/* ---- what it says, and who looks at it ---- */
+/*
+ * ---- the account's answers ----
+ */
 
-/* What is left until it is to be compacted, and until writers wait; its mutex is held. */
+/* The bytes left until compaction is due, and until writers wait. The account's mutex is held. */
 static void
 left_of(const KvSpaceAccount *account, double amp, int64 *start, int64 *bound)
 {
@@ -126,7 +131,7 @@ told(const KvSpaceAccount *account)
 	return account->told_taken + account->told_dead;
 }
 
-/* Is kvfdw compactor to look at the store?  Its mutex is held. */
+/* Should kvfdw compactor check the store? The account's mutex is held. */
 static bool
 is_due(const KvSpaceAccount *account, double amp)
 {

@@ -1,6 +1,6 @@
 /*
  * backup.c
- *		Does a base backup run?  While one does, no file that it may want is removed.
+ *		Detects base backups. While one runs, no file that it may need is removed.
  */
 #include "postgres.h"
 
@@ -55,8 +55,8 @@ kv_engine_note_backup(bool running)
 }
 
 /*
- * Is a base backup being taken?  WAL senders show it, and sessions that call
- * pg_backup_start are noted, from before they ask for their checkpoint.
+ * Is a base backup being taken? WAL senders show one. A session that calls pg_backup_start is noted
+ * before it requests its checkpoint.
  */
 static bool
 backup_runs(void)
@@ -75,7 +75,7 @@ backup_runs(void)
 			continue;
 		}
 
-		/* another session may have the place by now */
+		/* another session may have this entry already */
 		SpinLockAcquire(&kv_backups->mutex);
 		if (kv_backups->pids[i] == pid)
 			kv_backups->pids[i] = 0;
@@ -93,8 +93,8 @@ backup_runs(void)
 }
 
 /*
- * Who sees one says so in any case, with a new number; who sees none only if nobody has said
- * so meanwhile, for the backup may have begun behind his look.
+ * A process that sees a backup always says so, with a new counter value. A process that sees none
+ * clears the flag only if the counter is unchanged: a backup may have begun after the check.
  */
 void
 kv_backups_look(void)

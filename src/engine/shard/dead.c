@@ -2,8 +2,8 @@
  * dead.c
  *		Dead ranges of a shard; dead.h is the contract.
  *
- * They are disjoint and in the order of keys.  What is said of how many keys a range has is an
- * estimate, by which it is decided what to keep where there is no room.
+ * The ranges are disjoint and in key order. The number of keys of a range is an estimate, which
+ * decides what to keep when there is no capacity.
  */
 #include "postgres.h"
 
@@ -20,10 +20,10 @@ typedef struct KvDeadRange
 {
 	KvDeadXids	xids;
 	uint32		keys;
-	bool		endless;		/* it has no hi: up to the end of the shard */
+	bool		endless;		/* it has no hi: it extends to the end of the shard */
 	bool		lo_cut;			/* a new key has cut it at lo */
 	bool		hi_cut;			/* a new key has cut it at hi */
-	uint16		lo_len;			/* 0: from the beginning of the shard */
+	uint16		lo_len;			/* 0: from the start of the shard */
 	uint16		hi_len;
 	uint8		lo[KV_DEAD_KEY];
 	uint8		hi[KV_DEAD_KEY];
@@ -31,7 +31,7 @@ typedef struct KvDeadRange
 
 typedef struct KvDead
 {
-	uint32		bounds_since;	/* as the shard had it when they were noted */
+	uint32		bounds_since;	/* that of the shard when the ranges were noted */
 	int			n;
 	KvDeadRange ranges[KV_DEAD_RANGES];
 } KvDead;
@@ -48,7 +48,7 @@ kv_dead_gucs(void)
 #endif
 }
 
-/* The shard's ranges; NULL: there are none that count. */
+/* The shard's valid ranges; NULL: there are none. */
 static KvDead *
 ranges_of(const KvShard *shard)
 {
@@ -72,7 +72,7 @@ hi_of(const KvDeadRange *range)
 	return (KvKey) {range->hi, range->hi_len};
 }
 
-/* Where the key stands to hi: below 0 if it is before it. */
+/* Compares the key with hi: negative if the key is before it. */
 static int
 compare_to_hi(const KvDeadRange *range, KvKey key)
 {
@@ -92,7 +92,7 @@ is_successor(KvKey a, KvKey b)
 	return a.len == b.len + 1 && a.data[b.len] == 0 && memcmp(a.data, b.data, b.len) == 0;
 }
 
-/* Does the range have all that comes next, from start on? */
+/* Does the range contain the next key from start on? */
 static bool
 has_next(const KvDeadRange *range, KvKey start, bool after, bool backward)
 {
@@ -104,7 +104,7 @@ has_next(const KvDeadRange *range, KvKey start, bool after, bool backward)
 	return compare_to_lo(range, start) > 0 && compare_to_hi(range, start) <= 0;
 }
 
-/* Does it begin further on in the direction? */
+/* Does the range begin further on in the direction? */
 static bool
 comes_later(const KvDeadRange *range, KvKey start, bool backward)
 {
@@ -159,7 +159,9 @@ kv_dead_join(KvDeadXids a, KvDeadXids b)
 
 /* ---- bounds ---- */
 
-/* Have the range begin there, or where keys begin that can be written down. */
+/*
+ * Makes the range begin at lo, or at the next key that fits into the range. False: there is none.
+ */
 static bool
 set_lo(KvDeadRange *range, KvKey lo)
 {
@@ -203,8 +205,8 @@ remove_at(KvDead *dead, int i)
 /* ---- noting ---- */
 
 /*
- * Leave out of the range what others have, and remove those that it covers.  False: nothing is
- * left of it.
+ * Removes from the range the parts that others have, and removes others that it covers. False:
+ * nothing is left of the range.
  */
 static bool
 clip(KvDead *dead, KvDeadRange *range)
@@ -236,7 +238,7 @@ touch(const KvDeadRange *low, const KvDeadRange *high)
 	return compare_to_hi(low, lo_of(high)) == 0;
 }
 
-/* Add to a range the one above it, which it touches. */
+/* Appends to a range the one above, which it touches. */
 static void
 append(KvDeadRange *low, const KvDeadRange *high)
 {
@@ -246,7 +248,7 @@ append(KvDeadRange *low, const KvDeadRange *high)
 	low->keys += high->keys;
 }
 
-/* Does a new range lose little by becoming one with an older one, and that one by the new xids? */
+/* Does a new range lose little by a union with an older one, and that one by the new xids? */
 static bool
 joins(const KvDeadRange *old, const KvDeadRange *fresh)
 {
@@ -254,7 +256,7 @@ joins(const KvDeadRange *old, const KvDeadRange *fresh)
 		(old->xids.first <= fresh->xids.first && fresh->xids.last <= old->xids.last);
 }
 
-/* Join the range to those that it touches, which are removed, as far as that is good. */
+/* Joins the range to those that it touches, where joins() says so, and removes these. */
 static void
 join_neighbors(KvDead *dead, KvDeadRange *range)
 {
@@ -272,13 +274,13 @@ join_neighbors(KvDead *dead, KvDeadRange *range)
 		else
 			continue;
 		remove_at(dead, i);
-		i = dead->n;			/* there may be another one that is small enough now */
+		i = dead->n;			/* another range may be small enough now */
 	}
 }
 
 /*
- * Have room for one more: join the two neighbors whose deletions are oldest, or else remove the
- * smallest one, if that has fewer keys than the one to come.
+ * Makes capacity for one more range. Joins the two neighbors with the oldest deletions, or removes
+ * the smallest range if it has fewer keys than the new one.
  */
 static bool
 make_room(KvDead *dead, uint32 keys)
@@ -353,8 +355,8 @@ kv_dead_add(KvShard *shard, KvKey lo, KvKey hi, KvDeadXids xids, uint32 keys)
 /* ---- cutting ---- */
 
 /*
- * What is left of a range, above a key that was inserted.  Most keys are inserted next to the
- * one before: then it is the other part that has the range's keys.
+ * The rest of a range above an inserted key. Most keys are inserted next to the previous one: then
+ * the other part gets all keys of the range.
  */
 static KvDeadRange
 above(const KvDeadRange *range, KvKey key)

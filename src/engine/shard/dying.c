@@ -1,23 +1,21 @@
 /*
  * dying.c
- *		What has died in a shard, until nobody sees it any more.
+ *		Bytes that have died in a shard, until no snapshot sees them any more.
  *
- * A value that was replaced is dead at once to whoever reads what is new, but an older snapshot may
- * see it, and
- * while the transaction that has replaced it goes on it is not dead at all. A compaction gives it
- * back when no
- * snapshot is as old, so until then nobody is to wait for one. Bytes are noted in the order of
- * time, and cut
- * into parts; of each it is known which of its transactions is the latest. Few parts do: where
- * there is no room for one more, what nobody sees any more goes, then two neighbours with the least
- * bytes become one.
+ * A replaced value is dead at once for new snapshots. An older snapshot may see it, and while the
+ * transaction that has replaced it is open the value is not dead at all. A compaction can reclaim
+ * it only when no such snapshot is left, so until then no writer should wait for a compaction.
+ *
+ * Bytes are noted in the order of time, and divided into parts. Each part knows the latest of its
+ * transactions. A few parts suffice: when there is no capacity for one more, the parts that no
+ * snapshot sees are dropped. If there are none, the two neighbors with the least bytes are joined.
  */
 #include "postgres.h"
 
 #include "engine/base/types.h"
 #include "engine/shard/shard.h"
 
-#define KV_DYING_LEAST	((uint64) 64 * 1024)	/* bytes of a part that is followed by another */
+#define KV_DYING_LEAST	((uint64) 64 * 1024)	/* bytes of a part that has a successor */
 
 static uint64
 part_bytes(const KvDying *dying, int i)
@@ -50,7 +48,7 @@ join_least(KvDying *dying)
 			(dying->n - least - 1) * sizeof(dying->parts[0]));
 }
 
-/* How many parts, from the oldest on, nobody sees any more. */
+/* The number of parts, from the oldest on, that no snapshot sees any more. */
 static int
 ended_parts(const KvDying *dying, uint64 horizon)
 {

@@ -1,6 +1,6 @@
 /*
  * files.c
- *		The files of a shard, and who still needs one.
+ *		The files of a shard: which are needed, and removal of the others.
  */
 #include "postgres.h"
 
@@ -41,8 +41,8 @@ needs_run(const KvShard *shard, uint32 number)
 }
 
 /*
- * Does the shard or an image need this log?  At wal level 'none' images need later
- * logs as well: after a power loss nothing else has their entries.  Lock held.
+ * Does the shard or an image need this log? At wal level 'none' an image needs later logs as well:
+ * after a power loss only they have their entries. Lock held.
  */
 static bool
 needs_log(const KvStore *store, const KvShard *shard, uint32 number)
@@ -63,7 +63,7 @@ needs_log(const KvStore *store, const KvShard *shard, uint32 number)
 	return !any && store->shape.wal == KV_WAL_NONE;
 }
 
-/* What backups and images do without: does the shard need it?  Lock held. */
+/* Does the shard need this file, or may a backup or an image need it? Lock held. */
 static bool
 needs_file(const KvStore *store, const KvShard *shard, const KvFoundFile *file)
 {
@@ -72,9 +72,7 @@ needs_file(const KvStore *store, const KvShard *shard, const KvFoundFile *file)
 		case KV_FILE_LOG:
 			return kv_backups_run() || needs_log(store, shard, file->number);
 		case KV_FILE_RUN:
-			/*
-			 * one that a flush has made may be about to be named, one of a compaction job is in use
-			 */
+			/* a flush may be about to name a new run; a compaction job may use its own */
 			return kv_backups_run() || needs_run(shard, file->number) ||
 				(shard->recovered && (shard->maintainer != 0 || shard->compactor != 0 ||
 									  file->number >= shard->images[KV_IMAGE_LAST].files.next_run));
@@ -88,7 +86,7 @@ needs_file(const KvStore *store, const KvShard *shard, const KvFoundFile *file)
 	}
 }
 
-/* While a base backup runs nothing goes; that is left to the first image made after it. */
+/* While a base backup runs no file is removed; the first image after it does that. */
 void
 kv_file_release(KvStore *store, uint32 shard_id, KvFileKind kind, uint32 number)
 {
@@ -109,7 +107,7 @@ kv_file_release(KvStore *store, uint32 shard_id, KvFileKind kind, uint32 number)
 	}
 }
 
-/* Those of the files that nobody needs: images, or all others. */
+/* Removes the unneeded ones of these files: images, or all others. */
 static void
 release_files(KvStore *store, uint32 shard_id, const KvFoundFile *files, int n, bool images)
 {
@@ -139,9 +137,9 @@ release_files(KvStore *store, uint32 shard_id, const KvFoundFile *files, int n, 
 }
 
 /*
- * While a flush or a compaction job is at work, runs that nobody names stay until the next time.
- * Images go first, the oldest before the others: a backup that begins meanwhile, or a crash, leaves
- * none that counts for less than a newer one that has gone, or that names what has.
+ * While a flush or a compaction job runs, unnamed runs stay until the next time. Images are removed
+ * first, the oldest one first. So a crash, or a backup that begins in between, never leaves an
+ * image that names removed files, or one older than a removed image.
  */
 void
 kv_files_release(KvStore *store, uint32 shard_id, const KvFoundFile *files, int n)

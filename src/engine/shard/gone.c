@@ -1,6 +1,6 @@
 /*
  * gone.c
- *		What a process has mapped and open of files that have gone.
+ *		Unmaps runs and closes value files whose files were removed.
  */
 #include "postgres.h"
 

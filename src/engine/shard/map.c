@@ -1,13 +1,13 @@
 /*
  * map.c
- *		Which shard has a key, and which comes next in the order of keys.
+ *		The map of a store: which shard has a key, and the order of shards.
  *
- * The map in shared memory is copied under KvStore.map_lock, shared, by each process for
- * itself; it is renewed when KvStore.map_number is another.  Nothing that this file
- * returns points into a copy, for the next look may renew it.
+ * Each process copies the map from shared memory under KvStore.map_lock, in shared mode, and copies
+ * it again when KvStore.map_number has changed. No result of this file points into a copy, because
+ * the next call may replace the copy.
  *
- * Descriptors are found by number through a directory, without a lock.  A directory that is
- * too small is replaced, not changed, and stays until the store goes.
+ * Descriptors are found by shard id through a directory, without a lock. A directory that is too
+ * small is replaced, not changed, and stays allocated until the store is dropped.
  */
 #include "postgres.h"
 
@@ -24,17 +24,19 @@
 #define KV_CACHED_MAPS	512
 #define KV_NO_OOM		(DSA_ALLOC_NO_OOM | DSA_ALLOC_HUGE | DSA_ALLOC_ZERO)
 
-/* ---- this process's copies ---- */
+/*
+ * ---- the copies of this process ----
+ */
 
 typedef struct KvMapCopy
 {
 	uint32		opening;		/* hash key: KvStore.cache_id */
-	KvMap	   *map;			/* NULL: not copied yet */
+	KvMap	   *map;			/* NULL: not yet copied */
 } KvMapCopy;
 
 static HTAB *copies = NULL;
 
-/* The one that was used last. */
+/* The copy that was used last. */
 static uint32 last_opening = 0;
 static const KvMap *last_map = NULL;
 
@@ -115,7 +117,7 @@ map_of(const KvStore *store)
 
 /* ---- routes ---- */
 
-/* How many shards begin at the key or, unless or_at, before it. */
+/* The number of shards that begin before the key, or, with or_at, at the key. */
 static uint32
 bounds_up_to(const KvMap *map, KvKey key, bool or_at)
 {
@@ -209,7 +211,7 @@ kv_shard_range(const KvStore *store, uint32 shard_id, KvKey *lo, KvKey *hi, uint
 	uint32		position = kv_shard(store, shard_id)->position;
 	KvKey		bound;
 
-	/* where the newest map has it, which the copy need not be any more */
+	/* a position in the newest map, which may differ from the copy */
 	if (position >= map->nshards || shards[position] != shard_id)
 	{
 		for (position = 0; position < map->nshards && shards[position] != shard_id; position++)
@@ -234,7 +236,7 @@ kv_has_descriptor(KvStore *store, uint32 shard_id)
 {
 	if (shard_id >= pg_atomic_read_u32(&store->shard_ids))
 		return false;
-	pg_read_barrier();			/* the directory has as many, at least */
+	pg_read_barrier();			/* the directory has at least as many entries */
 	return DsaPointerIsValid(((KvDirectory *) kv_address(store->directory))->shards[shard_id]);
 }
 
@@ -255,7 +257,7 @@ kv_shard_from(KvStore *store, uint32 shard_id)
 	return shard_id;
 }
 
-/* The map's number when no shard is on its way into the map or out of it. */
+/* The map's number at a moment when no shard is entering or leaving the map. */
 static uint32
 steady_number(KvStore *store)
 {
@@ -271,7 +273,7 @@ steady_number(KvStore *store)
 }
 
 /*
- * each: of the shards those whose bounds have changed in this map or later, in this round; and the
+ * each[0]: this round covers shards whose bounds have changed in this map or later. each[1]: the
  * number of the map when the round began.
  */
 uint32
@@ -311,7 +313,7 @@ init_shard(KvShard *shard)
 	pg_atomic_init_u64(&shard->writes, 0);
 }
 
-/* Have a directory with room for numbers below this one. */
+/* Makes a directory with capacity for shard ids below this one. */
 static bool
 grow_directory(KvStore *store, uint32 numbers)
 {
@@ -337,7 +339,7 @@ grow_directory(KvStore *store, uint32 numbers)
 	return true;
 }
 
-/* Make descriptors for n shards; they are in no map yet. */
+/* Makes descriptors for n shards, which are in no map yet. */
 static bool
 add_shards(KvStore *store, const uint32 *shards, uint32 n)
 {
@@ -369,7 +371,7 @@ add_shards(KvStore *store, const uint32 *shards, uint32 n)
 	return true;
 }
 
-/* Tell the shards where the map has them. */
+/* Stores the shards' positions in the map. */
 static void
 place_shards(KvStore *store, const KvMap *map)
 {
@@ -507,7 +509,9 @@ kv_map_publish(KvStore *store, const KvMap *map, dsa_pointer room, const uint32 
 	for (int i = 0; i < n; i++)
 		LWLockAcquire(&kv_shard(store, changed[i])->lock, LW_EXCLUSIVE);
 
-	/* first those that are in it: their descriptors may have been others' */
+	/*
+	 * first the shards that the new map has, added or with other bounds: the next loop skips them
+	 */
 	for (uint32 i = 0; i < map->nshards; i++)
 	{
 		if (kv_map_since(map)[i] == map->number)

@@ -1,44 +1,39 @@
 /*
  * move.c
- *		The value files of a store move to another tablespace, while it is in use.
+ *		Moves the value files of a store to another tablespace, while the store is in use.
  *
- * ALTER changes the catalog, and makes the directory in the new tablespace, so that it is an error
- * if that cannot
- * be written. When it is committed the store follows: from then on value files are made there, and
- * passes empty those that are elsewhere (compact/), value file by value file,
- * beside readers and writers. Where each value file is, nobody has to know: it is found
- * (format/where.c).
+ * ALTER changes the catalog and makes the directory in the new tablespace, so that a tablespace
+ * without write access is an error at once. After COMMIT the store follows: new value files are
+ * created in the new tablespace. Compaction jobs empty those that are elsewhere (compact/), one
+ * value file at a time, while readers and writers continue. A value file is found in whatever
+ * directory it is (format/where.c).
  *
- * What is committed in the catalog is what counts, so a rollback has nothing to undo (an empty
- * directory goes, see below). COMMIT notes in shared memory what is wanted, and wakes the
- * compactor, which has the store follow; a crash in between loses the note only: then the next
- * writer sees that the catalog says something else, or
- * kvfdw_compact(). Nobody looks at what is not committed: who has a lock on the table sees what
- * others have committed, and who has changed it himself does not follow (table/schema.c).
+ * The committed catalog decides, so a rollback has nothing to undo (an empty directory is removed,
+ * see below). COMMIT notes the wanted tablespace in shared memory and wakes the compactor, which
+ * makes the store follow. A crash in between loses only the note: the next writer, or
+ * kvfdw_compact(), sees that the catalog names another tablespace. Uncommitted changes are ignored:
+ * a session with a lock on the table sees the committed changes of others, and a session that has
+ * changed the table does not make the store follow (table/schema.c).
  *
- * To follow is, under the registry's lock:
+ * A store follows in three steps, under the registry lock:
  *
- *	1. the directory in the new tablespace is made, durably; a failure leaves all as it was
- *	2. MOVE is logged, and flushed
- *	3. the table file is replaced: it names the new tablespace, those that value files are leaving,
- *	   and where MOVE ends
+ * 1. The directory in the new tablespace is made, durably. A failure leaves all as it was.
+ * 2. MOVE is logged, and flushed.
+ * 3. The table file is replaced. It names the new tablespace, those that value files are leaving,
+ *    and the end of the MOVE record.
  *
- * After a crash between 2 and 3, and on a standby, redo does 3. It passes over a MOVE that ends no
- * later than what the table file says: so a store that has come back, or gone on, is not sent to a
- * tablespace
- * that has been dropped meanwhile. MOVE is flushed before the table file is replaced, so no other
- * MOVE
- * ever ends there. Redo does not need the tablespace: where it does not exist, yet or any more,
- * value files are made in the store's own
- * directory.  Each server moves its own value files, for the places of values are its own.
+ * After a crash between 2 and 3, and on a standby, redo does step 3. Redo skips a MOVE that ends no
+ * later than the table file says. So a store that has moved back, or further, is not sent to a
+ * tablespace that was dropped since. MOVE is flushed before the table file is replaced, so no other
+ * MOVE ever ends there. Redo does not need the tablespace: if it does not exist, value files are
+ * created in the store's own directory. Each server moves its own value files, since the addresses
+ * of values are its own.
  *
- * A tablespace is left when its directory has no file: the maintainer removes that directory, and
- * then
- * the table file does not name it any more. After a crash in between it names one where nothing is,
- * which is
- * taken off when the store has been opened, or is to follow again, unless a value file is missed,
- * which may lie there. One that was made by ALTER, or by 1, and is not needed after all goes the
- * same way.
+ * A tablespace is left when its directory has no file. The maintainer removes the directory, and
+ * then the table file ceases to name it. After a crash in between the table file names a directory
+ * that does not exist. The name is removed when the store has been opened or is to follow again,
+ * unless a value file is missing, which may be there. A directory that ALTER or step 1 has made in
+ * vain is removed in the same way.
  */
 #include "postgres.h"
 
@@ -52,7 +47,8 @@
 #include "engine/shard/space.h"
 #include "engine/xact/xact.h"
 
-#define KV_MOVE_WANTED	(UINT64CONST(1) << 32)	/* in KvStore.move_to, with the tablespace */
+/* flag in KvStore.move_to, set with the tablespace */
+#define KV_MOVE_WANTED	(UINT64CONST(1) << 32)
 
 static int
 find_leaving(const KvStoreShape *shape, Oid tablespace)
@@ -73,7 +69,7 @@ remove_leaving(KvStoreShape *shape, Oid tablespace)
 		shape->leaving[i] = shape->leaving[--shape->nleaving];
 }
 
-/* The shape with another tablespace.  False: there is no room for the one of now. */
+/* Gives the shape another tablespace. False: there is no capacity to keep the present one. */
 static bool
 give_tablespace(KvStoreShape *shape, Oid tablespace)
 {
@@ -88,7 +84,7 @@ give_tablespace(KvStoreShape *shape, Oid tablespace)
 	return true;
 }
 
-/* What a table file says of where value files lie, in shared memory, too.  registry locked. */
+/* Copies the tablespaces of a table file to shared memory. Registry lock held. */
 static void
 note(const KvStoreKey *key, const KvStoreShape *shape)
 {
@@ -102,7 +98,7 @@ note(const KvStoreKey *key, const KvStoreShape *shape)
 	memcpy(store->shape.leaving, shape->leaving, sizeof(shape->leaving));
 }
 
-/* The table file with another shape.  registry locked. */
+/* Writes the table file with another shape. Registry lock held. */
 static void
 replace_file(const KvStoreKey *key, const KvStoreShape *wanted)
 {
@@ -117,7 +113,7 @@ replace_file(const KvStoreKey *key, const KvStoreShape *wanted)
 	pfree(schema.data);
 }
 
-/* registry locked. */
+/* Makes the store follow. Registry lock held. */
 static void
 follow(KvStore *store, Oid tablespace)
 {
@@ -164,8 +160,8 @@ kv_store_can_follow(KvStore *store, Oid tablespace)
 		return false;
 
 	/*
-	 * what cannot be made is better found now than by each who writes after COMMIT; after a
-	 * rollback it goes
+	 * an error now is better than one for each writer after COMMIT; a rollback leaves an empty
+	 * directory
 	 */
 	kv_space_make(&store->key, shape.id, tablespace);
 	return true;
@@ -207,11 +203,10 @@ kv_move_begin(KvStore *store)
 }
 
 /*
- * Files of which the table file does not know: this is a copy of a running server that has the
- * tablespace as
- * it was later. Redo makes anew what is in them, and may have taken their names. So they go out of
- * sight, durably, before the table file names the directory; *target: where they are then, as what
- * was a store's is that has gone.
+ * Renames a directory of which the table file does not know. This server is then a copy of a
+ * running server, with a newer state of the tablespace. Redo writes these files again, and may have
+ * used their names. So the directory is renamed, durably, before the table file names it; *target
+ * is its new name, which has the form of a dropped store's.
  */
 static void
 set_strays_aside(const char *directory, Oid tablespace, char *target)
@@ -247,7 +242,7 @@ kv_move_redo(KvStore *store, Oid tablespace, uint64 lsn)
 			set_strays_aside(kv_path_in_space(&store->key, shape.id, tablespace), tablespace,
 							 strays);
 
-		/* this server may be behind with leaving tablespaces: then it goes on where it is */
+		/* this server may still be leaving other tablespaces: then it stays where it is */
 		if (shape.tablespace == tablespace || give_tablespace(&shape, tablespace))
 		{
 			shape.moved_lsn = lsn;
@@ -261,7 +256,7 @@ kv_move_redo(KvStore *store, Oid tablespace, uint64 lsn)
 	kv_compactor_wake();
 }
 
-/* Take it off where its directory has been removed.  registry locked, exclusive. */
+/* Ceases to name the tablespace if its directory was removed. Registry lock held exclusively. */
 static void
 take_off(const KvStoreKey *key, Oid tablespace)
 {
@@ -297,7 +292,7 @@ kv_space_leave(const KvStoreKey *key, uint64 id, Oid tablespace)
 }
 
 /*
- * Is a value file of the shard missed that it lists, and goes on to list? Files are looked for
+ * Is a value file missing that the shard lists, before and after the check? The check of files runs
  * without the lock.
  */
 static bool
@@ -345,7 +340,7 @@ kv_spaces_tidy(KvStore *store)
 
 	if (!kv_table_file_peek(key, &where) || where.nleaving == 0)
 		return;
-	kv_space_require(key, false);	/* what is not mounted has not gone */
+	kv_space_require(key, false);	/* ERROR if a tablespace is not mounted */
 	if (misses_value_file(store))
 		return;
 	LWLockAcquire(&kv_registry->lock, LW_EXCLUSIVE);

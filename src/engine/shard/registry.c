@@ -1,7 +1,8 @@
 /*
  * registry.c
- *		The tables and stores that are known: two hash tables in shared memory,
- *		guarded by KvRegistry.lock.  lifecycle/ fills them.
+ *		The known tables and stores: two hash tables in shared memory.
+ *
+ * Locks: KvRegistry.lock guards both. The functions of lifecycle/ fill them.
  */
 #include "postgres.h"
 
@@ -19,7 +20,7 @@
 #include "engine/shard/dead.h"
 #include "engine/shard/shard.h"
 
-#define KV_AWAITED_MS	1500	/* since a process has looked for the last time */
+#define KV_AWAITED_MS	1500	/* a process waits if its last kv_shard_await is no older */
 
 static int	max_tables = 10000;
 
@@ -157,7 +158,9 @@ kv_stores_unpin_dropped(List *stores, const KvStore *but)
 	}
 }
 
-/* ---- who waits for a compaction ---- */
+/*
+ * ---- processes that wait for a compaction ----
+ */
 
 void
 kv_shard_await(KvShard *shard)

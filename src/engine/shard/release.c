@@ -1,9 +1,9 @@
 /*
  * release.c
- *		Value files go: out of sight when nothing needs them any more, and then they are freed.
+ *		Removal of value files: they are renamed when nothing needs them, and freed later.
  *
- * A retired value file (retired.c) of which no other shard needs anything (shared.c) is renamed;
- * the maintainer frees what has such a name step by step (lifecycle/free.c), and says how much.
+ * A retired value file (retired.c) that no other shard needs (shared.c) is renamed. The maintainer
+ * frees files with such a name step by step (lifecycle/free.c), and reports the freed bytes.
  */
 #include "postgres.h"
 
@@ -22,8 +22,8 @@
 #include "engine/xact/xact.h"
 
 /*
- * Not below zero: a standby that is started again has files of before, under names of this
- * incarnation, that nobody has counted.
+ * Not below zero: after a restart a standby frees files with names of this incarnation that were
+ * not counted in this run of the server.
  */
 static void
 count_less(pg_atomic_uint64 *counter, uint64 bytes)
@@ -34,7 +34,9 @@ count_less(pg_atomic_uint64 *counter, uint64 bytes)
 		;
 }
 
-/* To a name under which the maintainer frees it step by step (lifecycle/free.c). */
+/*
+ * Renames the file to a name under which the maintainer frees it step by step (lifecycle/free.c).
+ */
 int
 kv_value_file_discard(KvStore *store, KvAddress address)
 {
@@ -68,7 +70,7 @@ kv_value_file_discard(KvStore *store, KvAddress address)
 		count_less(&kv_registry->freeing, info.st_size);
 	}
 
-	/* its table has been dropped */
+	/* ENOENT: the table has been dropped */
 	return err == ENOENT ? 0 : err;
 }
 
@@ -137,7 +139,7 @@ kv_retired_release(KvStore *store, uint32 shard_id)
 
 			if (sharers == KV_SHARERS_SOME)
 			{
-				/* the last one that has it removes it */
+				/* the last shard that lists the file removes it */
 				LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 				kv_retired_remove(shard, retired.value_file.address);
 				LWLockRelease(&shard->lock);
@@ -147,7 +149,7 @@ kv_retired_release(KvStore *store, uint32 shard_id)
 				break;
 		}
 
-		/* a commit that has seen it in the list of what is to be synced holds extend_lock */
+		/* extend_lock is held by a commit that is about to sync this file */
 		LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);
 		err = kv_value_file_discard(store, retired.value_file.address);
 		if (err == 0)

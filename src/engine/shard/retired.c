@@ -1,29 +1,28 @@
 /*
  * retired.c
- *		Value files that have left the list of their shard, until their files can go.
+ *		Value files that have left the list of their shard, until their files can be removed.
  *
- * A merge of all runs counts what it emits, by value file. A compaction input
- * (kv_value_file_may_be_input) of which nothing was emitted leaves the list with the manifest of
- * that merge: no entry names
- * it, and none ever will (I 15).  It is retired, because others may still need its file:
+ * A merge of all runs counts what it emits, by value file. A compaction input of which it emits
+ * nothing (kv_value_file_may_be_input) leaves the list with the manifest of that merge: no entry
+ * names it, and none ever will (I 15). It is retired, because its file may still be needed:
  *
- *	- an image that was captured before lists it, and a shard that is set back to that
- *	  needs it.  So the file stays until an image is durable that was captured later.
- *	- a base backup is being taken: its copy begins at an older image.
- *	- at level 'keys' the WAL has BATCH records that name places in it.  Redo puts their
- *	  entries on top of the image's, which name the places to which the values were moved.
- *	  So it stays until a checkpoint is complete whose redo pointer is behind the end that
- *	  the WAL had when the value file retired: no redo begins before that any more.
- *	- a transaction that has not committed may have put values into it that were moved
- *	  since; at level 'keys' its BATCH names the old addresses.  So a retired value file is synced
- *	  like one in the list until it has been for good.
+ * - An image that was captured before lists it, and a shard that is set back to that image needs
+ *   it. So the file stays until an image is durable that was captured later.
+ * - A base backup is being taken: its copy begins at an older image.
+ * - At level 'keys' the WAL has BATCH records that name addresses in it. Redo puts their entries on
+ *   top of the image's, which name the addresses to which the values were moved. So the file stays
+ *   until a checkpoint is complete whose redo pointer is after the end that the WAL had when the
+ *   value file retired. No redo begins before that.
+ * - An open transaction may have put values into it that were moved since. At level 'keys' the
+ *   BATCH of that transaction names the old addresses. So a retired value file is synced like a
+ *   listed one, until all of it has been synced.
  *
- * The list of retired value files is lost when the server ends.  Where stores begin at their
- * images nothing is missed: what the image lists is in the list, the rest is swept when
- * recovery, or redo, has ended.  At level 'none' the manifest counts; what the newest image
- * lists beyond that is retired again, and waits for the next one.
+ * The list of retired value files is lost when the server ends. Stores that begin at their images
+ * miss nothing: the files of the image are in the list, and the others are removed after recovery
+ * or redo. At level 'none' the manifest counts. Files that only the newest image lists are retired
+ * again, and wait for the next image.
  *
- * Readers pin nothing: who meets a value whose value file is gone looks its key up again (I 16).
+ * Readers pin nothing. A reader that finds a value's file removed looks the key up again (I 16).
  */
 #include "postgres.h"
 
@@ -37,7 +36,7 @@
 #include "engine/value/value.h"
 #include "engine/xact/xact.h"
 
-#define KV_RETIRED_FIRST	4		/* room in the first list */
+#define KV_RETIRED_FIRST	4		/* capacity of the first list */
 
 const char *const kv_retired_wait_names[] = {
 	[KV_WAITS_FOR_NOTHING] = "nothing",
@@ -48,7 +47,7 @@ const char *const kv_retired_wait_names[] = {
 
 /* ---- counting ---- */
 
-/* The first count from a place on. */
+/* The index of the first count from an address on. */
 static int
 first_from(const KvCounts *counts, KvAddress file_address)
 {
@@ -99,7 +98,7 @@ kv_counts_add(KvCounts *counts, KvLocation location, uint32 len, bool uncertain)
 		i = first_from(counts, address);
 	if (i == counts->n || counts->value_files[i].address != address)
 	{
-		/* one that is not in the list yet */
+		/* it is not in the list yet */
 		if (counts->n == counts->room)
 		{
 			counts->room *= 2;
@@ -127,7 +126,7 @@ kv_counts_add(KvCounts *counts, KvLocation location, uint32 len, bool uncertain)
 
 /* ---- leaving the list ---- */
 
-/* Without the shard's lock; false: there is no memory. */
+/* Grows the list. Takes the shard's lock; false: there is no memory. */
 static bool
 grow(KvShard *shard, int room)
 {
@@ -173,7 +172,7 @@ kv_counts_apply(KvCounts *counts, const KvShard *shard, uint64 horizon, KvManife
 																manifest->value_files[i].address);
 		KvValueFileCount *count = kv_counts_find(counts, manifest->value_files[i].address);
 
-		/* what is in logs that the runs do not cover was not counted */
+		/* entries in logs that the runs do not cover were not counted */
 		if (value_file != NULL && count != NULL && !kv_value_file_is_open(shard, value_file) &&
 			value_file->value_file.last_log < manifest->files.first_log)
 		{
@@ -194,7 +193,7 @@ kv_counts_apply(KvCounts *counts, const KvShard *shard, uint64 horizon, KvManife
 	manifest->nvalue_files = n;
 }
 
-/* So much of a value file is live. */
+/* Stores the count in a value file. */
 static void
 take_count(const KvShard *shard, KvShardValueFile *value_file, const KvValueFileCount *count)
 {
@@ -206,8 +205,8 @@ take_count(const KvShard *shard, KvShardValueFile *value_file, const KvValueFile
 }
 
 /*
- * What had died when counting began was not counted as live; another count may have said so
- * already.
+ * Subtracts what had died before counting began, which was not counted as live. Another count may
+ * have done so already.
  */
 static void
 forget_dead(const KvShard *shard, KvShardValueFile *value_file, const KvCounts *counts,
@@ -217,7 +216,7 @@ forget_dead(const KvShard *shard, KvShardValueFile *value_file, const KvCounts *
 		value_file->dead_since -= Min(value_file->dead_since, count->dead_since);
 }
 
-/* All of it was counted. */
+/* Stores the sums of a count of the whole shard. */
 static void
 take_counts(KvShard *shard, const KvCounts *counts)
 {
@@ -290,7 +289,7 @@ kv_value_files_retire(KvShard *shard, const KvCounts *counts, uint64 lsn)
 		retired->value_file = value_files[i].value_file;
 		retired->value_file.flags &= ~KV_VALUE_FILE_INPUT;
 
-		/* one that is being made may have been captured before */
+		/* an image in the making may have been captured before */
 		retired->until_image = shard->image_number + 1 +
 			(shard->images[KV_IMAGE_NEXT].valid ? 1 : 0);
 		retired->lsn = lsn;
@@ -357,7 +356,9 @@ kv_retired_free(KvShard *shard)
 	shard->nretired = shard->retired_capacity = 0;
 }
 
-/* ---- what they wait for ---- */
+/*
+ * ---- reasons to wait ----
+ */
 
 void
 kv_image_want(KvShard *shard)
@@ -374,7 +375,7 @@ kv_retired_waits_for(const KvStore *store, const KvShard *shard, const KvRetired
 	if (store->shape.wal == KV_WAL_KEYS &&
 		pg_atomic_read_u64(&kv_registry->checkpoint) < retired->lsn)
 		return KV_WAITS_FOR_CHECKPOINT;
-	/* where shards have changed, those of others too (shared.c) */
+	/* where the map has changed, images of other shards count too (shared.c) */
 	return shard->image_number < retired->until_image ||
 		(store->shape.maps && !kv_map_lets_go(store)) ?
 		KV_WAITS_FOR_IMAGE : KV_WAITS_FOR_NOTHING;

@@ -1,8 +1,8 @@
 /*
  * retired.h
- *		Value files that have left a shard's list: what they wait for, and how they go.
+ *		Value files that have left a shard's list: reasons to wait, and removal.
  *
- * The shard's lock guards its list of them (KvShard.retired).
+ * Locks: the shard's lock guards its list of them (KvShard.retired).
  */
 #ifndef KV_RETIRED_H
 #define KV_RETIRED_H
@@ -12,105 +12,109 @@
 /*
  * ---- retired.c ----
  *
- * A value file leaves the list when a merge of all runs has emitted no entry that names it, and
- * it is marked a compaction input. It is *retired* then: its file stays for the newest image, for a
- * base backup, and at level 'keys' for redo.  When nothing of that needs it any more it is
- * released: renamed out of its directory, where the maintainer frees it step by step.
+ * A value file leaves the list when it is marked a compaction input and a merge of all runs emits
+ * no entry that names it. It is retired then: the newest image, a base backup, and at level 'keys'
+ * redo may still need its file. When none of these needs the file any more, it is released: renamed
+ * out of its directory to a name under which the maintainer frees it step by step.
  */
-/* What a merge of all runs has emitted, by value file. */
+/* The entries of a value file that a merge of all runs has emitted. */
 typedef struct KvValueFileCount
 {
 	KvAddress	address;
 	uint64		refs;			/* entries */
 	uint64		live;			/* bytes of their values */
 	uint64		dead_since;		/* KvShardValueFile.dead_since when counting began */
-	bool		uncertain;		/* some of it may be dead soon */
-	bool		leaves;			/* the list */
-	bool		shared;			/* … and may be in another shard's … */
-	uint64		used;			/* … and has so many bytes */
+	bool		uncertain;		/* some of them may be dead soon */
+	bool		leaves;			/* it leaves the list */
+	bool		shared;			/* it leaves, and may be in another shard's list */
+	uint64		used;			/* it leaves, and has so many bytes */
 } KvValueFileCount;
 
 typedef struct KvCounts
 {
 	int			n;
 	int			room;
-	int			last;			/* the one that was counted last */
-	uint64		tail;			/* how many bytes all values would take, in the order of keys, … */
-	uint64		footprint;		/* … and do if each is among others of its kind */
-	uint64		uncertain;		/* bytes of those that may be dead when all transactions … */
-	uint64		uncertain_until; /* … before this one have ended */
+	int			last;			/* index of the one that was counted last */
+	uint64		tail;			/* bytes that all values would take in key order */
+	uint64		footprint;		/* bytes if each value is among others of its length */
+	uint64		uncertain;		/* bytes that may be dead when older transactions have ended */
+	uint64		uncertain_until; /* these transactions are older than this xid */
 	uint64		redone;			/* KvShard.redone_bytes when counting began */
-	uint64		died;			/* KvDying.sum then */
-	uint32		countings;		/* KvShard.countings then */
-	KvValueFileCount *value_files;	/* by address, palloc'd */
+	uint64		died;			/* KvDying.sum when counting began */
+	uint32		countings;		/* KvShard.countings when counting began */
+	KvValueFileCount *value_files;	/* sorted by address, palloc'd */
 } KvCounts;
 
-/* Nothing is counted yet, of the value files in the list and others; palloc'd.  Lock held. */
+/* Makes empty counts for the value files in the list; others may be added. Palloc'd. Lock held. */
 extern KvCounts *kv_counts_begin(const KvShard *shard);
 /*
- * An entry is emitted whose value, if len > 0, lies at this location, perhaps a new one; keys
- * come in order.  What counts is the space that the values would take in that order, padding
- * included: so a value file that was written in order has nothing dead. uncertain: an older
- * snapshot sees it, or its transaction has not ended.
+ * Counts an emitted entry. If len > 0 its value is at this location, which may be new. Keys come in
+ * order. The values are counted with the space that they take in key order, with padding. So a
+ * value file that was written in order has nothing dead. uncertain: an older snapshot sees the
+ * entry, or its transaction has not ended.
  */
 extern void kv_counts_add(KvCounts *counts, KvLocation location, uint32 len, bool uncertain);
-/* Of the value file with this address; NULL: nothing was counted, and it was not in the list. */
+/*
+ * The count of the value file with this address; NULL: it was not listed and nothing was counted.
+ */
 extern KvValueFileCount *kv_counts_find(const KvCounts *counts, KvAddress address);
 /*
- * Have room for n more retired value files; false: there is no memory.  The caller is the shard's
- * maintainer; its lock is not held.
+ * Makes capacity for n more retired value files. False: there is no memory. The caller is the
+ * shard's maintainer, and does not hold the shard's lock.
  */
 extern bool kv_retired_reserve(KvShard *shard, int n);
-extern bool kv_retired_make_room(KvShard *shard);	/* likewise for all compaction inputs */
+extern bool kv_retired_make_room(KvShard *shard);	/* the same, for all compaction inputs */
 /*
- * A merge of all runs is about to be published: take what retires from the list of the
- * manifest, which kv_shard_describe has just made and files.first_log of which is the new
- * one, and note how much is live of the others.  horizon: that of the merge, or an older
- * one.  Lock held since the description.
+ * Before a merge of all runs is published: takes the retiring value files off the manifest's list,
+ * and notes the live bytes of the others. kv_shard_describe has just made the manifest, and its
+ * files.first_log is the new one. horizon is that of the merge or older. The caller has held the
+ * lock since the description.
  */
 extern void kv_counts_apply(KvCounts *counts, const KvShard *shard, uint64 horizon,
 							KvManifest *manifest);
 /*
- * The manifest is there: the same in the shard.  lsn: where the WAL ends.  If a value file
- * retires an image is asked for.  Returns how many do.  Lock held, exclusively.
+ * After the manifest is written: changes the shard in the same way. lsn: the end of the WAL.
+ * Requests an image if a value file retires. Returns how many do. Lock held, exclusively.
  */
 extern int	kv_value_files_retire(KvShard *shard, const KvCounts *counts, uint64 lsn);
 /*
- * All runs of one moment, when first_log was that, have been counted, and nothing else: the
- * shard's value files have what was counted.  Lock held, exclusively.
+ * Gives the shard's value files the counts of all runs of one moment, when first_log was this, and
+ * of nothing else. Lock held, exclusively.
  */
 extern void kv_counts_note_runs(KvShard *shard, const KvCounts *counts, uint32 first_log);
-/* Likewise for these value files, which came into the list with the merge that was counted. */
+/* Gives counts to these value files, which the counted merge has added. Lock held, exclusively. */
 extern void kv_counts_note(KvShard *shard, const KvCounts *counts, const KvValueFile *value_files,
 						   int n);
-/* In recovery, no lock held: the newest image lists it, the manifest does not. */
+/*
+ * In recovery, without a lock: adds a file that the newest image lists and the manifest does not.
+ */
 extern bool kv_retired_add(KvShard *shard, const KvValueFile *value_file, uint32 until_image);
-/* In recovery, lock held exclusively: an entry names it, so it is not retired after all. */
+/* In recovery, lock held exclusively: an entry names the value file, so it is not retired. */
 extern void kv_retired_remove(KvShard *shard, KvAddress address);
-/* NULL: no retired value file has the address.  Lock held. */
+/* The retired value file with the address; NULL: there is none. Lock held. */
 extern KvRetired *kv_retired_find(const KvShard *shard, KvAddress address);
-/* Does a retired value file wait for an image that is not made yet?  Lock held. */
+/* Does a retired value file wait for an image that has not been made yet? Lock held. */
 extern bool kv_retired_wants_image(const KvShard *shard);
-/* nobody uses the shard any more, or it is recovered anew: there are none */
+/* no process uses the shard, or it is recovered again: forgets all */
 extern void kv_retired_free(KvShard *shard);
 
-/* What a retired value file waits for, the last thing first. */
+/* The reason why a retired value file waits, the last one to end first. */
 typedef enum KvRetiredWait
 {
-	KV_WAITS_FOR_NOTHING,		/* it goes in a moment */
+	KV_WAITS_FOR_NOTHING,		/* it is removed soon */
 	KV_WAITS_FOR_IMAGE,
 	KV_WAITS_FOR_CHECKPOINT,
 	KV_WAITS_FOR_BACKUP
 } KvRetiredWait;
 
-extern const char *const kv_retired_wait_names[];	/* for people */
+extern const char *const kv_retired_wait_names[];	/* for messages and views */
 
-/* What keeps this one, backups apart?  Lock held. */
+/* The reason why this one waits, apart from backups. Lock held. */
 extern KvRetiredWait kv_retired_waits_for(const KvStore *store, const KvShard *shard,
 										  const KvRetired *retired);
 /*
- * The greatest of those of the shard's retired value files that wait for no later image than this
- * (KV_ANY_IMAGE: of all); *bytes: what these have.  Takes the lock.
+ * The greatest reason of the shard's retired value files that wait for no later image than this
+ * (KV_ANY_IMAGE: of all), and the bytes of these files. Takes the lock.
  */
 extern KvRetiredWait kv_retired_wait(const KvStore *store, uint32 shard_id, uint32 until_image,
 									 uint64 *bytes);
@@ -120,50 +124,50 @@ extern KvRetiredWait kv_retired_wait(const KvStore *store, uint32 shard_id, uint
  */
 extern uint32 kv_retired_until(KvShard *shard);
 /*
- * Have an image of the shard made soon, whether or not there is a checkpoint.  Takes the
- * lock.  In recovery it is made with the next DURABLE.
+ * Requests an image of the shard, to be made soon, with or without a checkpoint. Takes the lock. In
+ * recovery the image is made with the next DURABLE record.
  */
 extern void kv_image_want(KvShard *shard);
 
 /*
  * ---- shared.c ----
  *
- * Shards that were made of one list the same value files, SHARED, until each has emptied them.  Of
- * the bytes of such a value file each shard counts a share as its own.
+ * Shards that a split made of one shard list the same value files, marked SHARED, until each has
+ * emptied them. Each shard counts a share of the bytes of such a value file as its own.
  */
 /*
- * Does another shard in the map need a value file that this one has retired, and nothing else
+ * Does another shard in the map need a value file that this one has retired, and that nothing else
  * needs?
  */
 typedef enum KvSharers
 {
-	KV_SHARERS_NONE,			/* its file may go */
-	KV_SHARERS_SOME,			/* they have its share now */
-	KV_SHARERS_UNKNOWN			/* the map is about to change, or has: ask again later */
+	KV_SHARERS_NONE,			/* its file may be removed */
+	KV_SHARERS_SOME,			/* the others have its share now */
+	KV_SHARERS_UNKNOWN			/* the map is being changed, or was: ask again later */
 } KvSharers;
 
-/* In the process that makes images; takes other shards' locks. */
+/* Called by the process that makes images; takes other shards' locks. */
 extern KvSharers kv_value_file_sharers(KvStore *store, uint32 shard_id, const KvRetired *retired);
 /*
- * Another shard has left the map, and had no entries: what it leaves is retired in this one, unless
- * this one lists it, too.  There is room; takes the lock.
+ * Retires in this shard the files of another one that had no entries and has left the map, except
+ * those that this shard lists, too. The list has capacity. Takes the lock.
  */
 extern void kv_retired_inherit(KvShard *shard, const KvRetired *left, int n);
-/* Recovery of all shards has ended: value files that several list are SHARED. Takes their locks. */
+/* After recovery of all shards: marks value files that several list SHARED. Takes their locks. */
 extern void kv_value_files_find_shared(KvStore *store);
 
 /* ---- release.c ---- */
 /*
- * Release what may go (I 14).  In the process that makes images; takes extend_lock and the
- * lock.  A file that cannot be renamed is a WARNING, and stays retired.
+ * Releases the files that nothing needs (I 14). Called by the process that makes images. Takes
+ * extend_lock and the lock. If a file cannot be renamed, warns and keeps it retired.
  */
 extern void kv_retired_release(KvStore *store, uint32 shard_id);
 /*
- * A value file that nothing needs goes: its file is taken out of sight.  0 (also if it is not
- * there) or an errno.
+ * Renames the file of a value file that nothing needs, for removal by the maintainer. Returns 0
+ * (also if the file does not exist) or an errno.
  */
 extern int	kv_value_file_discard(KvStore *store, KvAddress address);
-/* Of a file with the name that it got there so many bytes were freed. Takes the registry's lock. */
+/* So many bytes of a file that was renamed to this name were freed. Takes the registry lock. */
 extern void kv_value_file_note_freed(const char *name, uint64 bytes);
 
 #endif							/* KV_RETIRED_H */

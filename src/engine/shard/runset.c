@@ -2,11 +2,11 @@
  * runset.c
  *		The runs of a shard, and which of a key's versions a reader sees.
  *
- * A key's versions lie, newest first, in the active memtable, the immutable memtable
- * (while a flush runs), the unfrozen runs and the base run.  Both memtables are
- * read under the shard's lock.  Runs are immutable and searched without it:
- * first note the run list's generation and search, then take the lock and make
- * sure that the generation still holds, else begin again (I 7).
+ * From the newest to the oldest, the versions of a key are in the active memtable, in the immutable
+ * one (while a flush runs), in the unfrozen runs and in the base run. A reader searches both
+ * memtables under the shard's lock. Runs are immutable and are searched without the lock. A reader
+ * first notes the generation of the run list and searches the runs. Then it takes the lock and
+ * checks that the shard still has the generation; otherwise it starts again (I 7).
  */
 #include "postgres.h"
 
@@ -44,7 +44,7 @@ typedef struct KvRunSetEntry
 
 static HTAB *runsets = NULL;
 
-/* Those that were asked for last, where the hash table need not be searched. */
+/* The most recently used entries, found without a search of the hash table. */
 static KvRunSetEntry *near_runsets[KV_NEAR_RUNSETS];
 
 void
@@ -90,7 +90,7 @@ kv_runset_forget(const KvStore *store)
 	}
 }
 
-/* Map the runs that the shard has now.  False if one vanished meanwhile. */
+/* Maps the present runs of the shard. False: one was removed in between. */
 static bool
 load_runset(KvStore *store, uint32 shard_id, KvRunSet *set)
 {
@@ -106,7 +106,7 @@ load_runset(KvStore *store, uint32 shard_id, KvRunSet *set)
 	set->has_base = shard->files.base_run != 0;
 	if (shard->bounds_since == KV_NOT_IN_MAP)
 	{
-		/* its files go, and no route leads to it */
+		/* its files are being removed, and no route leads to it */
 		n = 0;
 		set->has_base = false;
 	}
@@ -133,7 +133,7 @@ load_runset(KvStore *store, uint32 shard_id, KvRunSet *set)
 
 	set->order = KV_RUN_ORDER_NOT_KNOWN;
 
-	/* only now: an ERROR above must not leave half a set that looks current */
+	/* set last: after an ERROR above, the incomplete set must not look current */
 	set->generation = generation;
 	return true;
 }
@@ -157,7 +157,7 @@ find_entry(uint32 opening, uint32 shard_id)
 			kv_runset_forget(NULL);
 		entry = hash_search(runsets, &key, HASH_ENTER, NULL);
 		memset(&entry->set, 0, sizeof(entry->set));
-		/* generations start at 1, so this one is outdated */
+		/* generations start at 1, so this entry is outdated */
 	}
 	return *near = entry;
 }
@@ -226,7 +226,7 @@ kv_run_versions_begin(KvRunVersions *walk, const KvRunSet *set, KvKey key)
 bool
 kv_run_versions_next(KvRunVersions *walk, KvVersion *version, uint32 *incarnation)
 {
-	/* only now: mostly no other version is asked for */
+	/* advance only now: most callers ask for no other version */
 	if (walk->taken)
 		kv_run_next(&walk->cursor);
 	walk->taken = false;
@@ -250,7 +250,7 @@ kv_run_versions_next(KvRunVersions *walk, KvVersion *version, uint32 *incarnatio
 	}
 }
 
-/* The next version of a walk that is seen. */
+/* The next visible version of a walk. */
 static bool
 next_visible(KvRunVersions *walk, const KvView *view, KvVersion *version)
 {

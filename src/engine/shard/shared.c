@@ -2,14 +2,14 @@
  * shared.c
  *		Value files that several shards list.
  *
- * A split moves no value, so the new shards list the value files of the old one, each of them those
- * that its entries name.  Each empties them for itself; who has retired one as the last removes
- * its file.  At level 'keys' redo may also put an entry of an older map into a shard that did
- * not list its value file. So in a store that has had other maps than its first every value file is
- * looked for in all shards before it goes, whether or not it is marked as SHARED.
+ * A split moves no values: each new shard lists the value files of the old shard that its entries
+ * name, and empties them for itself. The shard that retires such a file last removes it. At level
+ * 'keys', redo may also put an entry of an older map into a shard that did not list its value file.
+ * So in a store that has had other maps than its first, every value file is searched for in all
+ * shards before it is released, whether or not it is marked SHARED.
  *
- * What a shared value file takes is counted once: each shard has a share of it, by what it has live
- * there, and hands that on with its own interest.
+ * The bytes of a shared value file are counted once. Each shard has a share of them, in proportion
+ * to its live bytes in the file. When a shard retires the file, another one takes over its share.
  */
 #include "postgres.h"
 
@@ -18,10 +18,7 @@
 #include "engine/shard/retired.h"
 #include "engine/shard/shard.h"
 
-/*
- * Another shard in the map that lists the value file, or has retired it; KV_NO_SHARD: there is
- * none.
- */
+/* Another shard in the map that lists the value file, or has retired it; KV_NO_SHARD: none. */
 static uint32
 find_sharer(KvStore *store, uint32 shard_id, KvAddress address)
 {
@@ -42,7 +39,7 @@ find_sharer(KvStore *store, uint32 shard_id, KvAddress address)
 }
 
 /*
- * A shard counts so many bytes more of the value file as its own. False: it does not have it. Lock
+ * Adds bytes of the value file to the shard's share. False: the shard does not have the file. Lock
  * held.
  */
 static bool
@@ -54,7 +51,7 @@ take_share(KvShard *shard, KvAddress address, uint64 bytes)
 	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
 	if (value_file != NULL && (value_file->value_file.flags & KV_VALUE_FILE_SHARED))
 	{
-		/* none of them is live here */
+		/* none of these bytes is live in this shard */
 		if (value_file->value_file.live == KV_NOT_KNOWN)
 			value_file->dead_then += bytes;
 		kv_value_file_divide(shard, value_file, value_file->share + bytes);
@@ -64,7 +61,7 @@ take_share(KvShard *shard, KvAddress address, uint64 bytes)
 	return value_file != NULL || retired != NULL;
 }
 
-/* Another shard does. */
+/* Adds bytes of the value file to another shard's share. */
 static void
 hand_on(KvShard *other, KvAddress address, uint64 bytes)
 {
@@ -73,7 +70,9 @@ hand_on(KvShard *other, KvAddress address, uint64 bytes)
 	LWLockRelease(&other->lock);
 }
 
-/* Commits may still have value files of shards that have left the map to sync: not this one. */
+/*
+ * Commits may still have to sync value files of shards that have left the map. Excludes this file.
+ */
 static void
 forget_in_left(KvStore *store, KvAddress address)
 {
@@ -100,7 +99,7 @@ kv_value_file_sharers(KvStore *store, uint32 shard_id, const KvRetired *retired)
 	uint32		map = pg_atomic_read_u32(&store->map_number);
 	uint32		sharer;
 
-	/* images of a shard that has left the map may list it until then */
+	/* until then images of a shard that has left the map may list it */
 	pg_read_barrier();
 	if (!kv_map_lets_go(store))
 		return KV_SHARERS_UNKNOWN;
@@ -111,7 +110,7 @@ kv_value_file_sharers(KvStore *store, uint32 shard_id, const KvRetired *retired)
 		return KV_SHARERS_SOME;
 	}
 
-	/* a shard may have been joined meanwhile to one that had been looked at */
+	/* a shard may have been joined to one that was searched before */
 	pg_read_barrier();
 	if (!kv_map_lets_go(store) || pg_atomic_read_u32(&store->map_number) != map)
 		return KV_SHARERS_UNKNOWN;
@@ -127,7 +126,7 @@ kv_retired_inherit(KvShard *shard, const KvRetired *left, int n)
 	{
 		KvRetired  *retired = kv_retired_find(shard, left[i].value_file.address);
 
-		/* entries of the other one named it for longer */
+		/* entries of the other shard named the file for longer */
 		if (retired != NULL)
 			retired->lsn = Max(retired->lsn, left[i].lsn);
 		if (take_share(shard, left[i].value_file.address, left[i].taken))
@@ -141,7 +140,7 @@ kv_retired_inherit(KvShard *shard, const KvRetired *left, int n)
 
 /* ---- after recovery ---- */
 
-/* A shard lists a value file. */
+/* One entry for each shard that lists a value file. */
 typedef struct KvListing
 {
 	KvAddress	address;
@@ -158,7 +157,7 @@ compare_listings(const void *a, const void *b)
 	return left < right ? -1 : left > right;
 }
 
-/* All that list one value file. */
+/* Divides the bytes of a value file among all shards that list it. */
 static void
 divide(KvStore *store, const KvListing *listings, Size n)
 {
@@ -187,7 +186,7 @@ divide(KvStore *store, const KvListing *listings, Size n)
 }
 
 #ifdef KVFDW_FAULTS
-/* Is as much counted as the value files have? */
+/* Does the shard's sum equal the bytes of its value files? */
 static void
 check_count(KvStore *store, uint32 shard_id)
 {

@@ -1,21 +1,20 @@
 /*
  * space.c
- *		How much space the values of a store take, by the lists of its value files, and how much
- *		they may.
+ *		The space that the values of a store take, by its lists of value files; the space limit.
  *
- * With L live bytes a store is compacted from 1 + 93/100 (a - 1) times that on, down to
- * 1 + 9/10 (a - 1), or, where K is larger than three quarters of (a - 1) L, a fifth of that above L
- * + K, or a little more, down to a fifth; between that and the bound is what writers take until a
- * compaction has
- * made room.  Value files are emptied whole, and the open one is not, so a little is granted to
- * each shard besides: c is the value file that it makes next for each, and what one compaction
- * moves, which is there twice until the files that it has emptied are gone: a tenth of a shard, 256
- * MB at most, or a value file; where the index is larger than that as much as it has, up to a
- * quarter of the shard's live bytes.
+ * With L live bytes, a store is compacted from L + 0.93 (a - 1) L bytes on, down to L + 0.9 (a - 1)
+ * L. Where K is larger than three quarters of (a - 1) L, the marks are about L + K + (a - 1) L / 5.
+ * Between start and limit, writers take space until a compaction has made some.
  *
- * What is retired for a backup does not count, for no compaction helps. At level 'keys' it waits
- * for a checkpoint; when as much waits as two of these are asked for, it counts, so writers wait
- * for the next one, which is then done at once.
+ * Value files are emptied whole, and the open one is not emptied, so each shard gets an allowance:
+ * the size of its next value file. The constant c is this for all shards, and what one compaction
+ * job moves, which exists twice until the emptied files are removed. A job moves a tenth of a
+ * shard, at most 256 MB, or one value file. If the index is larger than that, a job moves as much
+ * as the index has, up to a quarter of the shard's live bytes.
+ *
+ * Files that are retired for a backup do not count, since no compaction helps. At level 'keys'
+ * retired files wait for a checkpoint. Beyond twice the amount that requests a checkpoint they
+ * count, so that writers wait for the next one, which then starts at once.
  */
 #include "postgres.h"
 
@@ -31,28 +30,33 @@
 #include "engine/shard/space.h"
 #include "engine/xact/xact.h"
 
-#define KV_PAYS_SHARE	20		/* it pays if one byte of a value file in so many is dead */
-#define KV_JOB_SHARE	10		/* one compaction moves so much of a shard, … */
-#define KV_JOB_VALUE_FILES	64	/* … at most so many of the smallest value files; or … */
-#define KV_ENTRY_BYTES	48		/* … as much as its index has, about so much for each entry, … */
-#define KV_INDEX_SHARE	4		/* … at most such a part of its values, if that is more */
-/* of a shard that has not shrunk no value file is more; see KV_VALUE_FILES_WANTED */
+/* compacting pays if at least one byte of a value file in so many is dead */
+#define KV_PAYS_SHARE	20
+#define KV_JOB_SHARE	10		/* one job moves this part of a shard */
+#define KV_JOB_VALUE_FILES	64	/* at most this many of the smallest value files */
+/* estimated bytes of the index for each entry: a job moves as much as the index has */
+#define KV_ENTRY_BYTES	48
+#define KV_INDEX_SHARE	4		/* at most this part of the values is moved because of the index */
+/* in a shard that has not shrunk, no value file is more; see KV_VALUE_FILES_WANTED */
 #define KV_GRAIN_SHARE	6
-/* of a grain: for write buffers that are being filled when writers begin to wait */
+/* part of a grain for write buffers that are being filled when writers begin to wait */
 #define KV_BUFFERS_SHARE	4
-/* of the dead bytes that the bound allows: down to here it is compacted */
+/* a store is compacted down to this share of the allowed dead bytes */
 #define KV_STOP_SHARE	0.90
 #define KV_SPACE_NAP_MS 50
-#define KV_COUNT_MS		20		/* an account is good for so long for those who wait, … */
-#define KV_COUNT_FIRST_MS 1		/* … and for those who are to begin with it, … */
-#define KV_COUNT_SHARE	10		/* … but for so many times as long as the last count has taken */
+#define KV_COUNT_MS		20		/* maximum age of the account for a writer that waits */
+#define KV_COUNT_FIRST_MS 1		/* maximum age of the account for a writer that begins to wait */
+/* the next count starts after so many times the duration of the last one */
+#define KV_COUNT_SHARE	10
 #define KV_AWAITED_MS	250
-#define KV_RETIRED_VALUE_FILES 64 /* so many of the smallest have a checkpoint asked for, … */
-#define KV_RETIRED_SHARE 10		/* … if they are such a part of the store */
+/* so many retired files of the smallest size request a checkpoint */
+#define KV_RETIRED_VALUE_FILES 64
+/* retired files that are such a part of the store request a checkpoint */
+#define KV_RETIRED_SHARE 10
 
-/* nobody waits for a compactor that has not come on for so long, … */
+/* no writer waits for a compactor without progress for so long */
 static int	beat_ms = 60000;
-/* … nor longer than this for one write buffer; other than that in tests only */
+/* no writer waits longer for one write buffer; only tests change it */
 static int	most_ms = 60000;
 
 const char *const kv_space_wait_names[] = {
@@ -83,7 +87,9 @@ kv_space_gucs(void)
 #endif
 }
 
-/* ---- how much there is ---- */
+/*
+ * ---- counting ----
+ */
 
 bool
 kv_space_pays(uint64 used, uint64 live)
@@ -92,8 +98,8 @@ kv_space_pays(uint64 used, uint64 live)
 }
 
 /*
- * A compaction job is short, but pays for rewriting the index (all of it, each time), and empties
- * one value file at least. Lock held.
+ * Sets the size of a job. A job is short, but rewrites the whole index and so must be worth that.
+ * It empties at least one value file. Lock held.
  */
 static void
 measure(const KvShard *shard, KvShardSpace *space)
@@ -132,10 +138,10 @@ kv_shard_space(KvStore *store, uint32 shard_id, uint64 horizon, KvShardSpace *sp
 		uint64		used = kv_value_file_taken(shard, value_file);
 		uint64		live = kv_value_file_live(shard, value_file);
 
-		/* nobody has written to it since its entries came to runs */
+		/* it was not written to after its entries came to runs */
 		bool		covered = value_file->value_file.last_log < shard->files.first_log;
 
-		/* a value that cannot be read keeps it */
+		/* an unreadable value keeps its value file */
 		if ((value_file->value_file.flags & KV_VALUE_FILE_DAMAGED) && live > 0)
 		{
 			space->stuck += used - live;
@@ -194,8 +200,8 @@ kv_space_wants_checkpoint(const KvStoreSpace *space)
 }
 
 /*
- * What is there besides the lists of value files. What was set aside for passes by hand and for
- * order is so until they have ended, and what they have emptied is freed.
+ * Adds retired files and files being written to the counts. Bytes set aside for manual and sort
+ * jobs stay so until these jobs have ended and the files that they have emptied are freed.
  */
 static void
 add_what_goes(KvStore *store, KvStoreSpace *space)
@@ -263,7 +269,9 @@ kv_store_space(KvStore *store, KvStoreSpace *space)
 						  space->all.grain + space->all.job + space->aside);
 }
 
-/* ---- what the account is to say ---- */
+/*
+ * ---- updating the account ----
+ */
 
 void
 kv_space_count(KvStore *store, KvStoreSpace *space)
@@ -297,18 +305,20 @@ kv_space_taken(KvStore *store)
 	const volatile KvSpaceAccount *account = &store->space;
 	KvStoreSpace space;
 
-	/* any value file makes that more, and readers come here for each value */
+	/* positive for any value file; an exact count is too slow for readers of each value */
 	if (account->job > 0)
 		return Max(account->taken, 0);
 	kv_space_count(store, &space);
 	return space.all.taken;
 }
 
-/* ---- writers who wait ---- */
+/*
+ * ---- waiting writers ----
+ */
 
 /*
- * Does the account, counted anew if nobody who comes here has done so for that time, say that there
- * is no room?
+ * Is the store short of space by an account that is at most so old? Counts again if needed, unless
+ * another writer has begun to.
  */
 static bool
 is_really_short(KvStore *store, int ms)
@@ -368,7 +378,7 @@ kv_space_wait(KvStore *store, TimestampTz *begin)
 		if (beat_now != beat)
 			since = now;
 		else if (TimestampDifferenceExceeds(since, now, beat_ms))
-			/* for all, until the next beat */
+			/* for all writers, until the next beat */
 			pg_atomic_write_u32(&store->space_stalled, beat_now);
 		beat = beat_now;
 		made = !TimestampDifferenceExceeds(*begin, now, most_ms);
@@ -377,6 +387,6 @@ kv_space_wait(KvStore *store, TimestampTz *begin)
 	}
 	ConditionVariableCancelSleep();
 	if (waited)
-		ConditionVariableSignal(&store->space_made);	/* there may be room for one more */
+		ConditionVariableSignal(&store->space_made);	/* there may be space for another writer */
 	return made;
 }

@@ -1,10 +1,10 @@
 /*
  * valuefiles.c
- *		The value files of a shard: the list of its value files in shared memory.
+ *		The list of a shard's value files in shared memory.
  *
- * The list is an array in the area, in the order of addresses.  It is replaced by a
- * larger one under the shard's lock; the memory for that is got before, under
- * extend_lock, which whoever adds a value file holds.
+ * The list is an array in the area, sorted by address. A full array is replaced by a larger one
+ * under the shard's lock. The memory for it is allocated before, under extend_lock, which every
+ * process holds that adds a value file.
  */
 #include "postgres.h"
 
@@ -15,8 +15,8 @@
 #include "engine/shard/space.h"
 #include "engine/value/value.h"
 
-#define KV_VALUE_FILES_FIRST	2 /* room in the first list */
-/* bytes of values, until the store is told that they have died */
+#define KV_VALUE_FILES_FIRST	2 /* capacity of the first list */
+/* bytes of dead values that a shard collects before it reports them to the store */
 #define KV_DEAD_UNTOLD	(64 * 1024)
 
 int
@@ -37,7 +37,7 @@ kv_first_from(const void *items, Size size, int n, KvAddress address)
 	return low;
 }
 
-/* The first value file from an address on; nchunks: there is none. */
+/* The index of the first value file from an address on; nvalue_files: there is none. */
 static int
 first_from(const KvShard *shard, KvAddress address)
 {
@@ -85,7 +85,7 @@ kv_value_files_make_room(KvShard *shard, int n)
 {
 	int			need;
 
-	/* a compaction job that ends changes both, without extend_lock */
+	/* a compaction job changes both when it ends, without extend_lock */
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	need = shard->nvalue_files + shard->value_files_promised + n;
 	LWLockRelease(&shard->lock);
@@ -246,13 +246,13 @@ kv_shard_describe(const KvShard *shard, KvManifest *manifest)
 		manifest->value_files[i].used = kv_value_file_end(shard, value_file) -
 			value_file->value_file.address;
 
-		/* after a restart nobody knows any more what there was to doubt, or has died since */
+		/* uncertain bytes, and later deaths, are not known after a restart */
 		if (value_file->value_file.flags & KV_VALUE_FILE_UNCERTAIN)
 			manifest->value_files[i].live = KV_NOT_KNOWN;
 		else if (value_file->value_file.live != KV_NOT_KNOWN)
 			manifest->value_files[i].live = kv_value_file_live(shard, value_file);
 
-		/* its logs are still to be read again, and with the same doubts */
+		/* its logs will be read again, and verified again */
 		if (shard->files.flags & KV_MANIFEST_SALVAGE)
 			manifest->value_files[i].used = value_file->trusted;
 	}
@@ -266,7 +266,7 @@ kv_value_file_note_log(KvShard *shard, KvAddress address, uint32 log_number)
 	if (value_file == NULL || value_file->value_file.last_log >= log_number)
 		return;
 
-	/* what was counted is not all any more; what was dead then stays so */
+	/* the count is incomplete from now on; values dead at the count stay dead */
 	value_file->value_file.last_log = log_number;
 	if (value_file->value_file.live != KV_NOT_KNOWN)
 		value_file->dead_then = value_file->counted -

@@ -1,21 +1,22 @@
 /*
  * volume.c
- *		Which volumes of a store's addresses are free for its shards.
+ *		The volumes of a store's addresses that are free for its shards.
  *
- * A shard that makes its first value file, or one of another class, takes a volume, and nobody else
- * makes value files there until the store is opened again: for an address is given out once between
- * two starts.  The next shard with its number goes on in it (split/shardid.c).
+ * A shard takes a volume when it makes its first value file, or the first one of another class. No
+ * other shard makes value files there until the store is opened again, because an address is used
+ * only once between two starts. The next shard with the same id continues in the volume
+ * (split/shardid.c).
  *
- * When a store is opened every volume is free that has no file and in which no shard goes on, by
- * its manifest or its image.  Of the ranges of these the longest are kept in mind; what lies
- * between them is found free again by a later start.  So what volumes are needed for is what
- * lives, and what has come between two starts.
+ * When a store is opened, every volume is free that has no file and that no shard continues, by its
+ * manifest or its image. Only the longest ranges of free volumes are remembered; a later start
+ * finds the others again. So volumes are needed for existing files, and for files made between two
+ * starts.
  *
- * At level 'keys' a value file that was lost with the power is named by records of the WAL only,
- * and redo meets these in any order; before it has met them all it must not give such a volume to
- * another shard.  So there redo takes volumes of the upper half of a class from the end, and
- * sessions those of the lower half from the beginning; and each half has ranges in mind of its
- * own, or the longer ones of one might leave the other none.
+ * At level 'keys', a value file that was lost in a power failure is named only by WAL records. Redo
+ * meets these in any order, and until it has met them all it must not give such a volume to another
+ * shard. So there redo takes volumes of the upper half of a class, from its end, and sessions take
+ * those of the lower half, from its beginning. Each half has its own remembered ranges. Otherwise
+ * the longer ranges of one half might leave the other none.
  */
 #include "postgres.h"
 
@@ -30,7 +31,7 @@
 static int	test_volumes = 0;
 #endif
 
-/* How many a class has. */
+/* The number of volumes of a class. */
 static uint32
 class_volumes(void)
 {
@@ -59,7 +60,7 @@ length_of(const KvVolumeRange *range)
 	return range->end - range->begin;
 }
 
-/* Keep a range in mind if it is longer than the shortest of so many that are. */
+/* Remembers a range if it is longer than the shortest of the n remembered ones. */
 static void
 keep_longer(KvVolumeRange *ranges, int n, uint32 begin, uint32 end)
 {
@@ -74,7 +75,9 @@ keep_longer(KvVolumeRange *ranges, int n, uint32 begin, uint32 end)
 		*least = (KvVolumeRange) {begin, end};
 }
 
-/* The lower half of a class ends here; but for level 'keys' it is all of it. */
+/*
+ * The end of the lower half of a class; except at level 'keys' the lower half is the whole class.
+ */
 static uint32
 half_of(const KvStore *store)
 {
@@ -105,7 +108,7 @@ kv_volumes_find(KvStore *store, const KvFound *found)
 		uint32		first = KV_LEGACY_VOLUMES + class * KV_CLASS_VOLUMES;
 		uint32		begin = 0;
 
-		/* they come by address */
+		/* the files are sorted by address */
 		for (; at < found->n && found->files[at].volume < first + KV_CLASS_VOLUMES; at++)
 		{
 			uint32		taken = found->files[at].volume - first;
@@ -118,8 +121,8 @@ kv_volumes_find(KvStore *store, const KvFound *found)
 }
 
 /*
- * A session's is the first of the lower half, or at other levels than 'keys' of all; redo's the
- * last of the upper.
+ * A session gets the first free volume of the lower half (at other levels than 'keys', of all).
+ * Redo gets the last one of the upper half.
  */
 static KvVolumeRange *
 find_free(KvStore *store, int class, bool in_redo)
@@ -145,7 +148,7 @@ kv_volume_take(KvStore *store, int class)
 	bool		in_redo = store->shape.wal == KV_WAL_KEYS && RecoveryInProgress();
 	uint32		volume = 0;
 
-	/* where a class has none any more, value files are larger than they need be */
+	/* a class without free volumes makes value files larger than necessary */
 	SpinLockAcquire(&store->volume_lock);
 	for (; class < KV_VALUE_FILE_CLASSES && volume == 0; class++)
 	{
