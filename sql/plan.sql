@@ -114,10 +114,17 @@ EXPLAIN (COSTS OFF) DELETE FROM t WHERE k BETWEEN 5 AND 7;
 CREATE FUNCTION scan_of(query text, options text DEFAULT '') RETURNS json LANGUAGE plpgsql AS $$ DECLARE j json; BEGIN EXECUTE 'EXPLAIN (FORMAT JSON' || options || ') ' || query INTO j; RETURN j -> 0 -> 'Plan'; END $$;
 SELECT p ->> 'Key Cond' AS "Key Cond", p ->> 'Access' AS "Access" FROM scan_of('SELECT * FROM t WHERE k = 5') p;
 SELECT p ->> 'Key Cond' AS "Key Cond", p ->> 'Access' AS "Access", p ->> 'Direction' AS "Direction", p ->> 'Keys Only' AS "Keys Only" FROM scan_of('SELECT k FROM t WHERE k < 5 ORDER BY k DESC') p;
+-- Text and other formats have the same names.  Counters of I/O come with BUFFERS only.
+CREATE FUNCTION names_of(options text) RETURNS text LANGUAGE plpgsql AS $$ DECLARE line text; names text := ''; BEGIN
+  FOR line IN EXECUTE 'EXPLAIN (COSTS OFF, TIMING OFF, SUMMARY OFF, ' || options || ') SELECT * FROM t' LOOP
+    names := names || ', ' || coalesce((SELECT string_agg(m[1], ', ') FROM regexp_matches(line, '((?:Access|Key Cond|Order|Keys Only|Shards(?: Read)?|Dead Keys|Device \w+|[\w -]+ Hits|Windows[ \w]*))"?:', 'g') m), '');
+  END LOOP; RETURN trim(regexp_replace(regexp_replace(names, ' +', ' ', 'g'), '(, )+', ', ', 'g'), ', '); END $$;
+SELECT o, names_of(o) FROM (SELECT format('FORMAT %s, ANALYZE %s, BUFFERS %s', f, a, b) FROM unnest('{text,json}'::text[]) f, unnest('{off,on}'::text[]) a, unnest('{off,on}'::text[]) b) x (o);
+DROP FUNCTION names_of;
 -- ANALYZE of the statement adds what the scan did: one device read of one block
 -- for a value that is no longer in its write buffer, none for a key alone.
 CREATE FUNCTION work(query text) RETURNS TABLE (reads int, blocks int, hits int, rows int) LANGUAGE sql AS $$
-  SELECT (p ->> 'Device Reads')::int, (p ->> 'Device Bytes')::int / 4096, (p ->> 'Merge-Slot Hits')::int + (p ->> 'Recent Hits')::int + (p ->> 'Value-Cache Hits')::int, (p ->> 'Actual Rows')::numeric::int FROM scan_of(query, ', ANALYZE') p
+  SELECT (p ->> 'Device Reads')::int, (p ->> 'Device Bytes')::int / 4096, (p ->> 'Write Buffer Hits')::int + (p ->> 'Recent Ring Hits')::int + (p ->> 'Value Cache Hits')::int, (p ->> 'Actual Rows')::numeric::int FROM scan_of(query, ', ANALYZE, BUFFERS') p
 $$;
 SELECT reads + hits AS values, blocks = reads AS one_block, rows FROM work('SELECT * FROM t WHERE k = 5');
 SELECT reads + hits AS values, blocks BETWEEN reads AND 2 * reads AS blocks, rows FROM work('SELECT * FROM t WHERE k IN (5, 9000)');
@@ -139,8 +146,8 @@ SELECT kvfdw_freeze('over');
 SELECT t, (scan_of('SELECT * FROM ' || t) ->> 'Plan Width')::int BETWEEN 4100 AND 4300 AS wide, (scan_of('SELECT k FROM ' || t) ->> 'Plan Width')::int = 4 AS narrow FROM unnest('{w,over}'::text[]) t;
 DROP FOREIGN TABLE over;
 CREATE FUNCTION values_of(VARIADIC queries text[]) RETURNS TABLE (query text, "values" int, rows int) LANGUAGE sql AS $$
-  SELECT q, (p ->> 'Device Reads')::int + (p ->> 'Merge-Slot Hits')::int + (p ->> 'Recent Hits')::int + (p ->> 'Value-Cache Hits')::int, (p ->> 'Actual Rows')::numeric::int
-  FROM unnest(queries) q, scan_of('SELECT * FROM w WHERE ' || q, ', ANALYZE') s, LATERAL (SELECT coalesce(s -> 'Plans' -> 0, s)) l (p)
+  SELECT q, (p ->> 'Device Reads')::int + (p ->> 'Write Buffer Hits')::int + (p ->> 'Recent Ring Hits')::int + (p ->> 'Value Cache Hits')::int, (p ->> 'Actual Rows')::numeric::int
+  FROM unnest(queries) q, scan_of('SELECT * FROM w WHERE ' || q, ', ANALYZE, BUFFERS') s, LATERAL (SELECT coalesce(s -> 'Plans' -> 0, s)) l (p)
 $$;
 PREPARE values_of_all AS SELECT * FROM values_of('k BETWEEN 101 AND 200', 'k BETWEEN 101 AND 200 AND v IS NOT NULL LIMIT 1', 'k BETWEEN 101 AND 356 AND v IS NOT NULL LIMIT 1', 'k BETWEEN 101 AND 357 AND v IS NOT NULL LIMIT 1', 'k BETWEEN 101 AND 357 AND v IS NOT NULL LIMIT 11', 'k > 100 AND v IS NOT NULL LIMIT 1', 'k BETWEEN 101 AND 200 LIMIT 1', 'k BETWEEN 101 AND 200 ORDER BY k DESC LIMIT 10', 'k >= 100 LIMIT 1', 'k >= 100 ORDER BY k LIMIT 10', 'k < 100 ORDER BY k DESC LIMIT 10', 'k BETWEEN 5000 AND 5100', 'k BETWEEN 950 AND 5100 AND v IS NOT NULL LIMIT 1');
 EXECUTE values_of_all;
@@ -150,8 +157,8 @@ EXECUTE values_of_all;
 SET plan_cache_mode = force_generic_plan;
 PREPARE first_rows (int, int) AS SELECT * FROM w WHERE k >= 100 ORDER BY k LIMIT $1 OFFSET $2;
 CREATE FUNCTION values_of_some(query text) RETURNS TABLE ("values" int, rows int) LANGUAGE sql AS $$
-  SELECT (p ->> 'Device Reads')::int + (p ->> 'Merge-Slot Hits')::int + (p ->> 'Recent Hits')::int + (p ->> 'Value-Cache Hits')::int, (p ->> 'Actual Rows')::numeric::int
-  FROM scan_of(query, ', ANALYZE') s, LATERAL (SELECT coalesce(s -> 'Plans' -> 0, s)) l (p)
+  SELECT (p ->> 'Device Reads')::int + (p ->> 'Write Buffer Hits')::int + (p ->> 'Recent Ring Hits')::int + (p ->> 'Value Cache Hits')::int, (p ->> 'Actual Rows')::numeric::int
+  FROM scan_of(query, ', ANALYZE, BUFFERS') s, LATERAL (SELECT coalesce(s -> 'Plans' -> 0, s)) l (p)
 $$;
 SELECT * FROM values_of_some('EXECUTE first_rows (50, 0)');
 SELECT * FROM values_of_some('EXECUTE first_rows (20, 30)');
@@ -170,7 +177,7 @@ SELECT attname, n_distinct <> 0 AS known FROM pg_stats WHERE tablename = 't' ORD
 SELECT reltuples FROM pg_class WHERE oid = 't'::regclass;
 -- EXPLAIN ANALYZE tells in how many shards of a table that has several a scan has looked, and other formats always do.
 CREATE FUNCTION shards_of(query text, format text DEFAULT 'text') RETURNS text LANGUAGE plpgsql AS $$ DECLARE line text; met text; lines text := ''; BEGIN FOR line IN EXECUTE format('EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF, FORMAT %s) %s', format, query) LOOP lines := lines || line; END LOOP;
-  met := substring(lines FROM 'Shards: (\d+ of \d+)');
+  met := substring(lines FROM 'Shards Read: (\d+ of \d+)');
   RETURN CASE WHEN lines ~ '"Shards Read": \d+,\s*"Shards": \d+' THEN 'told' WHEN met IS NULL THEN 'not told' WHEN met ~ '^0 of' THEN 'none' WHEN met ~ '^1 of' THEN 'one' WHEN met ~ '^(\d+) of \1$' THEN 'all' ELSE 'some' END; END $$;
 CREATE FOREIGN TABLE s (k int, v text) SERVER kvfdw OPTIONS (shards '8');
 SELECT shards_of('SELECT * FROM s');

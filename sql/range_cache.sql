@@ -34,7 +34,7 @@ END $$;
 CREATE FUNCTION windows(query text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE j jsonb; loaded bigint; hit bigint;
 BEGIN
-  EXECUTE 'EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF, FORMAT JSON) ' || query INTO j;
+  EXECUTE 'EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY OFF, FORMAT JSON) ' || query INTO j;
   loaded = jsonb_path_query_first(j, '$.**."Windows Loaded"')::bigint + jsonb_path_query_first(j, '$.**."Windows Shared"')::bigint;
   hit = jsonb_path_query_first(j, '$.**."Windows Hit"');
   RETURN CASE WHEN loaded > 0 THEN 'loads' WHEN hit > 0 THEN 'finds' ELSE 'none' END;
@@ -61,8 +61,9 @@ SELECT reads BETWEEN 4000 * 4096 / 262144 AND 4000 * 4096 / 262144 + 20 AS read_
 CREATE FUNCTION explain(query text) RETURNS SETOF text LANGUAGE plpgsql AS $$
 DECLARE l text;
 BEGIN
-  FOR l IN EXECUTE 'EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) ' || query LOOP
-    CONTINUE WHEN l ~ 'Shards:';
+  FOR l IN EXECUTE 'EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY OFF) ' || query LOOP
+    -- how much of the catalog PostgreSQL reads is its own affair
+    CONTINUE WHEN l ~ 'Shards Read:|Planning:|Buffers:';
     -- rows have two decimals since 18
     RETURN NEXT regexp_replace(regexp_replace(replace(l, '.00 loops', ' loops'), 'hit=[1-9]\d*', 'hit=N'), '((Reads|Bytes|Hits): )\d+', '\1N');
   END LOOP;

@@ -117,6 +117,20 @@ show_windows(const KvScanStats *stats, ExplainState *es)
 						es);
 }
 
+/* Where the values that the scan has read were found. */
+static void
+show_io(const KvScanStats *stats, ExplainState *es)
+{
+	ExplainPropertyUInteger("Device Reads", NULL, stats->device_reads, es);
+	ExplainPropertyUInteger("Device Bytes", NULL, stats->device_bytes, es);
+	ExplainPropertyUInteger("Write Buffer Hits", NULL, stats->buffer_hits, es);
+	ExplainPropertyUInteger("Recent Ring Hits", NULL, stats->recent_hits, es);
+	if (stats->tier_hits > 0 || es->format != EXPLAIN_FORMAT_TEXT)
+		ExplainPropertyUInteger("Tier Hits", NULL, stats->tier_hits, es);
+	ExplainPropertyUInteger("Value Cache Hits", NULL, stats->cache_hits, es);
+	show_windows(stats, es);
+}
+
 /* In how many of the table's shards the scan has looked; people are told if there are several. */
 static void
 show_shards(KvScan *scan, ExplainState *es)
@@ -131,7 +145,7 @@ show_shards(KvScan *scan, ExplainState *es)
 		ExplainPropertyUInteger("Shards", NULL, all, es);
 	}
 	else if (all > 1)
-		ExplainPropertyText("Shards", psprintf("%u of %u", met, all), es);
+		ExplainPropertyText("Shards Read", psprintf("%u of %u", met, all), es);
 }
 
 /* A count has no scan relation for core to name. */
@@ -188,7 +202,7 @@ kv_explain_foreign_scan(ForeignScanState *node, ExplainState *es)
 	if (backward)
 		ExplainPropertyText("Direction", "backward", es);
 	if (boolVal(list_nth(plan->fdw_private, KvScanPrivateByAddress)))
-		ExplainPropertyBool("By Place", true, es);
+		ExplainPropertyText("Order", "storage", es);
 	if (!boolVal(list_nth(plan->fdw_private, KvScanPrivateValues)))
 		ExplainPropertyBool("Keys Only", true, es);
 
@@ -202,16 +216,10 @@ kv_explain_foreign_scan(ForeignScanState *node, ExplainState *es)
 			stats = kv_scan_stats(state->scan);
 			show_shards(state->scan, es);
 		}
-		ExplainPropertyUInteger("Device Reads", NULL, stats->device_reads, es);
-		ExplainPropertyUInteger("Device Bytes", NULL, stats->device_bytes, es);
-		ExplainPropertyUInteger("Merge-Slot Hits", NULL, stats->buffer_hits, es);
-		ExplainPropertyUInteger("Recent Hits", NULL, stats->recent_hits, es);
-		if (stats->tier_hits > 0 || es->format != EXPLAIN_FORMAT_TEXT)
-			ExplainPropertyUInteger("Tier Hits", NULL, stats->tier_hits, es);
-		ExplainPropertyUInteger("Value-Cache Hits", NULL, stats->cache_hits, es);
-		show_windows(stats, es);
 		if (stats->dead_keys > 0 || es->format != EXPLAIN_FORMAT_TEXT)
 			ExplainPropertyUInteger("Dead Keys", NULL, stats->dead_keys, es);
+		if (es->buffers)
+			show_io(stats, es);
 	}
 }
 

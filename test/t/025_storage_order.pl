@@ -35,8 +35,8 @@ sub same
 }
 # Both of a table and its twin, in one statement after another.
 sub both { my ($sql) = @_; return join ';', map { my $t = $_; map { (my $s = $sql) =~ s/\bT\b/$_/gr } $t, "h_$t" } @tables; }
-sub by_place { my ($what, $sql) = @_; local $Test::Builder::Level = $Test::Builder::Level + 1; return like(plan_of($sql), qr/By Place: true/, "by place: $what"); }
-sub by_key { my ($what, $sql) = @_; local $Test::Builder::Level = $Test::Builder::Level + 1; return unlike(plan_of($sql), qr/By Place/, "by key: $what"); }
+sub by_place { my ($what, $sql) = @_; local $Test::Builder::Level = $Test::Builder::Level + 1; return like(plan_of($sql), qr/Order: storage/, "by place: $what"); }
+sub by_key { my ($what, $sql) = @_; local $Test::Builder::Level = $Test::Builder::Level + 1; return unlike(plan_of($sql), qr/Order: storage/, "by key: $what"); }
 
 # ---- plans ----
 
@@ -48,7 +48,7 @@ by_key('a LIMIT', q{SELECT * FROM t LIMIT 10});
 by_key('a range', q{SELECT v FROM t WHERE k > 'f'});
 by_key('a key', q{SELECT v FROM t WHERE k = 'f'});
 by_key('keys only', q{SELECT max(k), min(k), count(k) FROM t});
-unlike(answer($node, 'SET enable_sort = off; EXPLAIN SELECT sum(length(v)) FROM t'), qr/By Place|error/, 'by key: enable_sort = off');
+unlike(answer($node, 'SET enable_sort = off; EXPLAIN SELECT sum(length(v)) FROM t'), qr/Order: storage|error/, 'by key: enable_sort = off');
 $node->safe_psql('postgres', kv_table('o', 'k int, v text', 'k') . kv_table('small', 'k uuid, v text', 'k') . q{
 	INSERT INTO o SELECT g, repeat(md5(g::text), 120) FROM generate_series(1, 5000) g; SELECT kvfdw_freeze('o'); ANALYZE o;
 	INSERT INTO small SELECT md5(g::text)::uuid, repeat(md5(g::text), 120) FROM generate_series(1, 1000) g; SELECT kvfdw_freeze('small'); ANALYZE small});
@@ -57,13 +57,13 @@ by_key('one that fits into the range cache', q{SELECT sum(length(v)) FROM small}
 $node->safe_psql('postgres', kv_table('sorted', 'k uuid, v text', 'k') . q{INSERT INTO sorted SELECT md5(g::text)::uuid, repeat(md5(g::text), 120) FROM generate_series(1, 5000) g; SELECT kvfdw_freeze('sorted'); ANALYZE sorted});
 my $asked = 'EXPLAIN (COSTS off) SELECT sum(length(v)) FROM sorted';
 my $before_and_after = answer($node, "$asked; $asked; SELECT NULL FROM kvfdw_compact('sorted', true) OFFSET 1; SELECT 'compacted'; $asked");
-like($before_and_after, qr/By Place: true.*By Place: true.*\ncompacted\n/s, 'by place: whoever has asked before');
-unlike($before_and_after, qr/\ncompacted\n.*By Place|error/s, 'by key: as soon as the values lie in that order');
+like($before_and_after, qr/Order: storage.*Order: storage.*\ncompacted\n/s, 'by place: whoever has asked before');
+unlike($before_and_after, qr/\ncompacted\n.*Order: storage|error/s, 'by key: as soon as the values lie in that order');
 
 # ---- rows ----
 
 same('frozen');
-like(answer($node, 'EXPLAIN (ANALYZE, COSTS off, TIMING off, SUMMARY off) SELECT sum(length(v)) FROM t'), qr/By Place: true.*Windows: hit=\d+ loaded=\d{2,}/s, 'it reads through windows');
+like(answer($node, 'EXPLAIN (ANALYZE, BUFFERS, COSTS off, TIMING off, SUMMARY off) SELECT sum(length(v)) FROM t'), qr/Order: storage.*Windows: hit=\d+ loaded=\d{2,}/s, 'it reads through windows');
 $node->safe_psql('postgres', both('DELETE FROM T WHERE n % 11 = 0') . ';' . both(q{UPDATE T SET v = v || 'new', n = n + 100000 WHERE n % 13 = 0}) . ';' . join ';', map { my $t = $_; map { "INSERT INTO $_ " . insert($t, 9001, 9500) } $t, "h_$t" } @tables);
 same('with changes that are not frozen');
 same('with changes of its own', 'BEGIN; ' . both('DELETE FROM T WHERE n % 17 = 0') . ';' . both(q{UPDATE T SET v = 'own' WHERE n % 19 = 0}) . ';' . both('SAVEPOINT s') . ';' . both('DELETE FROM T') . '; ROLLBACK TO s; ');
@@ -82,9 +82,9 @@ is(answer($node, "SELECT count(*), sum(n) FROM (SELECT n, v FROM $_ WHERE length
 $node->safe_psql('postgres', kv_table('grown', 'k uuid, v text', 'k'));
 my ($plan, $count, $bytes, $reads) = split /\n/, answer($node, q{SET plan_cache_mode = force_generic_plan; PREPARE p AS SELECT count(*), sum(length(v)) FROM grown;
 	CREATE FUNCTION plan_of(statement text, what text) RETURNS text LANGUAGE plpgsql AS $$ DECLARE line text; found text := 'none'; BEGIN FOR line IN EXECUTE statement LOOP IF line ~ what THEN found := trim(line); END IF; END LOOP; RETURN found; END $$;
-	SELECT plan_of('EXPLAIN EXECUTE p', 'By Place');
+	SELECT plan_of('EXPLAIN EXECUTE p', 'Order: storage');
 	INSERT INTO grown SELECT md5(g::text)::uuid, repeat(md5(g::text), 120) FROM generate_series(1, 9000) g; SELECT NULL FROM kvfdw_freeze('grown') OFFSET 1; EXECUTE p;
-	SELECT plan_of('EXPLAIN EXECUTE p', 'By Place'); SELECT plan_of('EXPLAIN (ANALYZE, TIMING off) EXECUTE p', 'Device Reads')});
+	SELECT plan_of('EXPLAIN EXECUTE p', 'Order: storage'); SELECT plan_of('EXPLAIN (ANALYZE, BUFFERS, TIMING off) EXECUTE p', 'Device Reads')});
 is($count, '9000|34560000', 'a plan made before there were rows shows them');
 is("$plan $bytes", 'none none', 'it is for key order');
 ok($reads =~ /Device Reads: (\d+)/ && $1 < 3000, "the scan goes over when it has read a sixteenth ($reads)");
@@ -170,7 +170,7 @@ is(outcome(psql_writer($node, 'SELECT count(*), sum(length(v)) FROM u;', 'third'
 step_go($_), step_go($_) for @idle;
 my $sparse = in_steps($node, 'sparse', 'BEGIN; SET LOCAL cursor_tuple_fraction = 1; SET LOCAL random_page_cost = 40; DECLARE c CURSOR FOR SELECT n, v FROM s; MOVE 2100 FROM c;', 'COMMIT;');
 step_done($sparse);
-like(answer($node, 'SET random_page_cost = 40; EXPLAIN SELECT n, v FROM s'), qr/By Place: true/, 'by place: with a sparse shard');
+like(answer($node, 'SET random_page_cost = 40; EXPLAIN SELECT n, v FROM s'), qr/Order: storage/, 'by place: with a sparse shard');
 is(answer($node, q{SELECT count(*) < 2100, count(*) FILTER (WHERE k < '80000000-0000-0000-0000-000000000000') > 2100 FROM s}), 'f|f', 'the cursor is in the sparse shard');
 is(answer($node, 'SELECT scans FROM kvfdw_stat_range_cache'), 0, 'a scan that has come to a sparse shard is not in the registry');
 step_go($sparse);

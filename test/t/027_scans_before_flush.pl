@@ -39,7 +39,7 @@ sub same
 	}
 	return;
 }
-sub plan_of { my ($sql) = @_; return answer($node, "SET enable_sort = on; EXPLAIN (ANALYZE, COSTS off, TIMING off, SUMMARY off) $sql"); }
+sub plan_of { my ($sql) = @_; return answer($node, "SET enable_sort = on; EXPLAIN (ANALYZE, BUFFERS, COSTS off, TIMING off, SUMMARY off) $sql"); }
 sub device_reads { my ($plan) = @_; return $plan =~ /Device Reads: (\d+)/ ? $1 : 0; }
 sub loaded { my ($plan) = @_; return $plan =~ /Windows: .*loaded=(\d+)/ ? $1 : 0; }
 sub windows { my ($plan) = @_; return $plan =~ /Windows: hit=(\d+) loaded=(\d+)/ ? $1 + $2 : 0; }
@@ -60,9 +60,9 @@ sub steered
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	through_windows($what, 's', "SELECT k, v FROM s $_") for '', 'ORDER BY k', 'ORDER BY k DESC';
 	through_windows($what, 'o', "SELECT k, v FROM o $_") for '', 'ORDER BY k', 'ORDER BY k DESC';
-	unlike(answer($node, 'EXPLAIN SELECT sum(length(v)) FROM o'), qr/By Place/, "$what: o is in order, for the planner too");
+	unlike(answer($node, 'EXPLAIN SELECT sum(length(v)) FROM o'), qr/Order: storage/, "$what: o is in order, for the planner too");
 	my $plan = through_windows($what, 'p', 'SELECT k, v FROM p');
-	like($plan, qr/By Place: true/, "$what: p by place");
+	like($plan, qr/Order: storage/, "$what: p by place");
 	return;
 }
 sub state_of { my ($t) = @_; return answer($node, "SELECT runs, delta_bytes > 0 FROM kvfdw_stat_tables WHERE relid = '$t'::regclass"); }

@@ -51,7 +51,7 @@ cmp_ok($recent, '>=', 50, 'the newest from memory');
 is(answer($node, q{SELECT hits > 0, bytes = 255 * 65536, used > 0, errors FROM kvfdw_stat_tiers WHERE tier = 'tier'}), 't|t|t|0', 'kvfdw_stat_tiers has the tier');
 is($tier + $recent + $device >= 1200 ? 'all' : "$tier + $recent + $device", 'all', 'each is counted');
 is(answer($node, q{SELECT count(*), bool_and(v = repeat(md5('a' || k), 90)) FROM (SELECT * FROM q WHERE k BETWEEN 800 AND 1000 ORDER BY k LIMIT 100) s}), '100|t', 'by range, too');
-like(answer($node, q{EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) SELECT * FROM q WHERE k = ANY (ARRAY(SELECT generate_series(1, 1200)))}), qr/Tier Hits: [1-9]/, 'EXPLAIN says so');
+like(answer($node, q{EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY OFF) SELECT * FROM q WHERE k = ANY (ARRAY(SELECT generate_series(1, 1200)))}), qr/Tier Hits: [1-9]/, 'EXPLAIN says so');
 is(answer($node, q{SELECT bool_and(calls > 0) FROM kvfdw_stat_io WHERE kind = 'tier read'}), 't', 'and kvfdw_stat_io');
 
 my $next = 100000;

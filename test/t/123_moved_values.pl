@@ -60,7 +60,7 @@ sub moved
 my $digest = q{SELECT count(*), md5(string_agg(md5(v), '' ORDER BY k)) FROM T WHERE k < 10000000};
 
 # before anything has moved, which puts it in order
-like($node->safe_psql('postgres', 'EXPLAIN (COSTS off) SELECT sum(length(v)) FROM t'), qr/By Place: true/, 'an aggregate reads by place');
+like($node->safe_psql('postgres', 'EXPLAIN (COSTS off) SELECT sum(length(v)) FROM t'), qr/Order: storage/, 'an aggregate reads by place');
 moved('a scan by place', 'SELECT count(*), sum(hashtext(v)), sum(length(v)) FROM T WHERE k < 10000000', 't', 1);
 moved('a row by key', 'SELECT md5(v) FROM T WHERE k = 1234', 't');
 moved('rows by key', 'SELECT k, md5(v) FROM T WHERE k IN (3, 700, 1234, 2500, 2999) ORDER BY k', 't');

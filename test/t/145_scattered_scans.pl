@@ -34,7 +34,7 @@ sub flush_windows { return $node->safe_psql('postgres', 'SET enable_sort = off; 
 sub device { return answer($node, q{SELECT coalesce(sum(bytes), 0) FROM kvfdw_stat_io WHERE kind = 'value read'}); }
 # What a statement reads from the device, with nothing of the table in windows before.
 sub read_by { my ($code) = @_; flush_windows(); my $before = device(); $code->(); return device() - $before; }
-sub plan_of { my ($sql) = @_; return answer($node, "SET enable_sort = off; EXPLAIN (ANALYZE, COSTS off, TIMING off, SUMMARY off) $sql"); }
+sub plan_of { my ($sql) = @_; return answer($node, "SET enable_sort = off; EXPLAIN (ANALYZE, BUFFERS, COSTS off, TIMING off, SUMMARY off) $sql"); }
 sub number { my ($plan, $what) = @_; return $plan =~ /$what[:=] ?(\d+)/ ? $1 : 0; }
 sub sound_cache
 {
@@ -249,7 +249,7 @@ for my $sql (@scans)
 	my $plan;
 	my $after = read_by(sub { $plan = plan_of($sql) });
 	ok($bytes{$sql} <= 1.05 * $after && $after <= 1.1 * $size, "$sql: before the freeze it reads no more than after it") or diag("before $bytes{$sql}, after $after of $size");
-	is($plan =~ /By Place/ ? 1 : 0, $unfrozen =~ /By Place/ ? 1 : 0, "$sql: and in the same way");
+	is($plan =~ /Order: storage/ ? 1 : 0, $unfrozen =~ /Order: storage/ ? 1 : 0, "$sql: and in the same way");
 }
 right('frozen');
 eight('frozen', 'one', 'ASC');
@@ -257,7 +257,7 @@ eight('frozen', 'one', 'ASC');
 sub cost { return answer($node, 'SET enable_sort = off; EXPLAIN (FORMAT json) SELECT k, v FROM one ORDER BY k') =~ /"Total Cost": ([\d.]+)/ ? $1 : 0; }
 $node->safe_psql('postgres', 'ANALYZE one');
 my $costly = cost();
-like(answer($node, 'EXPLAIN SELECT sum(length(v)) FROM one'), qr/By Place: true/, 'what lies in no order is read by place');
+like(answer($node, 'EXPLAIN SELECT sum(length(v)) FROM one'), qr/Order: storage/, 'what lies in no order is read by place');
 
 # writers beside it: other rows than those that were looked ahead for
 my $writer = in_steps($node, 'writer', 'SET enable_sort = off; BEGIN ISOLATION LEVEL REPEATABLE READ; DECLARE c CURSOR FOR SELECT k, md5(v) FROM one ORDER BY k; MOVE 2000 FROM c;', 'MOVE ALL FROM c; COMMIT; ' . sum_of('one') . ';');
@@ -276,7 +276,7 @@ my $sorted;
 my $once = read_by(sub { $sorted = plan_of('SELECT k, v FROM one ORDER BY k') });
 my $live = answer($node, 'SELECT live_bytes FROM kvfdw_stat_tables WHERE relid = $$one$$::regclass');
 ok(number($sorted, 'loaded') >= $live / 262144 * 0.9 && number($sorted, 'Device Reads') - number($sorted, 'loaded') <= 200 && $once <= 1.1 * $live, 'after a sorting compaction it is read in segments') or diag("$sorted\n$once of $live");
-unlike(answer($node, 'EXPLAIN SELECT sum(length(v)) FROM one'), qr/By Place/, 'in the order of keys, whoever asks');
+unlike(answer($node, 'EXPLAIN SELECT sum(length(v)) FROM one'), qr/Order: storage/, 'in the order of keys, whoever asks');
 cmp_ok(cost(), '<', 0.8 * $costly, 'which costs less, says the planner');
 is(answer($node, sum_of('one')), answer($node, sum_of('h')), 'sorted: the rows are right');
 

@@ -76,7 +76,7 @@ is(answer($node, q{SELECT length(v), v = repeat(noise(1, 1000), 200000) FROM z W
 
 # half of it is noise, it lies in no order, and is more than the range cache has room for
 $node->safe_psql('postgres', kv_table('placed', 'k uuid, v text', 'k', q{compression 'lz4'}) . q{INSERT INTO placed SELECT md5(g::text)::uuid, noise(g, 1600) || repeat('p', 1600) FROM generate_series(1, 6000) g; SELECT kvfdw_freeze('placed'); ANALYZE placed});
-like(answer($node, 'EXPLAIN (COSTS off) SELECT sum(hashtext(v)::bigint) FROM placed'), qr/By Place: true/, 'a scan by place');
+like(answer($node, 'EXPLAIN (COSTS off) SELECT sum(hashtext(v)::bigint) FROM placed'), qr/Order: storage/, 'a scan by place');
 is(answer($node, 'SELECT count(*), sum(hashtext(v)::bigint) FROM placed'), answer($node, q{SELECT count(*), sum(hashtext(noise(g, 1600) || repeat('p', 1600))::bigint) FROM generate_series(1, 6000) g}), '... has the values');
 
 # ---- changes, options, compaction ----
