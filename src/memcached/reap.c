@@ -1,18 +1,18 @@
 /*
  * reap.c
- *		The process "kvfdw memcached reaper": deletes rows that have expired, does the
- *		flush_alls that had a delay, and makes memory for batches in the maintainer's place
- *		(room.c).
+ *		The process "kvfdw memcached reaper": deletes expired rows, executes flush_alls that
+ *		had a delay, and frees memtable memory for batches in the maintainer's place (room.c).
  *
- * From time to time it walks through the tables in the order of their keys and reads all
- * rows, no faster than it may.  What has expired is deleted if it is still the version that
- * was looked at (kv_put_if): an item that was stored meanwhile is safe.  A row that others
- * have locked, or whose value cannot be read, is left for the next pass.  It keeps out of
- * the way as batches do: no lock is waited for, transactions are short.
+ * From time to time the reaper walks through the tables in key order and reads all rows, at a
+ * limited rate.  It deletes an expired row only if the row is still the version that it looked
+ * at (kv_put_if), so an item that was stored in between is safe.  A row that other transactions
+ * have locked, or whose value cannot be read, is left for the next walk.  Like batches, the
+ * reaper waits for no lock, and its transactions are short.
  *
- * Rows that others have met (expired.c) it deletes when it is told of them, as fast as that.
+ * Rows that other processes have met (expired.c) are deleted when the reaper is told of them,
+ * at the same rate.
  *
- * It has the privileges of kvfdw.memcached_role: without DELETE a table's rows stay.
+ * The reaper has the privileges of kvfdw.memcached_role: without DELETE a table's rows stay.
  */
 #include "memcached/memcached.h"
 #include "memcached/batch/batch.h"
@@ -35,29 +35,29 @@
 #define STEP_KEYS	1000
 #define STEP_BYTES	((Size) 1024 * 1024)
 #define STEP_DELETES 200
-/* of values that are looked at for that at once */
+/* bytes of values that are read for that at once */
 #define MOST_DELETED_BYTES	((Size) 4 * 1024 * 1024)
 #define RETRY_MS	10			/* between attempts at a flush_all */
-#define TRY_US		50000		/* so long */
-/* after one that others were in the way of; then twice as long, … */
+#define TRY_US		50000		/* duration of an attempt */
+/* pause after an attempt that failed because of locks; it doubles each time */
 #define FIRST_PAUSE_US	100000
-#define MOST_PAUSE_US	(5 * USECS_PER_SEC)	/* … up to this */
-#define NO_PRIVILEGE	"42501 "	/* so an error of kv_mc_empty_tables begins */
+#define MOST_PAUSE_US	(5 * USECS_PER_SEC)	/* the longest pause */
+#define NO_PRIVILEGE	"42501 "	/* how such an error of kv_mc_empty_tables begins */
 #define MOST_SLEEP_MS 60000
-#define FIRST_REST_US	USECS_PER_SEC	/* after an ERROR; then twice as long, … */
-#define MOST_REST_US	(60 * USECS_PER_SEC)	/* … up to this */
+#define FIRST_REST_US	USECS_PER_SEC	/* rest after an ERROR; it doubles each time */
+#define MOST_REST_US	(60 * USECS_PER_SEC)	/* the longest rest */
 
-/* Where the walk is. */
+/* The position of the walk. */
 static struct
 {
-	List	   *relids;			/* tables that are left; the first is under way */
-	StringInfoData next;		/* its first key that was not looked at */
+	List	   *relids;			/* remaining tables; the first is being walked */
+	StringInfoData next;		/* its first key that was not read */
 	TimestampTz began;
 }			walk;
 
-static TimestampTz stepped;		/* when the last steps were over, of the walk or not, … */
-static int64 rest_us;				/* … and how long to rest after them */
-static int64 error_rest_us;			/* the last step raised an ERROR: the rest for that; else 0 */
+static TimestampTz stepped;		/* when the last steps ended, of the walk or not */
+static int64 rest_us;				/* how long to rest after them */
+static int64 error_rest_us;			/* the rest after the last step's ERROR; 0: it raised none */
 
 static uint32 wait_reaper = 0;
 static MemoryContext context;	/* of the walk */
@@ -70,19 +70,19 @@ typedef struct KvMcExpired
 	KvKey		keys[STEP_DELETES];
 } KvMcExpired;
 
-/* Rows that others have met, and that are left of those it was told of; in met_context. */
+/* Rows that other processes have met and that are still to be deleted; in met_context. */
 static struct
 {
 	Oid			relid;
 	KvMcExpired expired;
 }			met;
 
-/* The key that a step is at: the one to leave out after an ERROR.  data NULL: at none. */
+/* The key that a step processes: the one to skip after an ERROR.  data NULL: none. */
 static KvKey current;
 
 /* ---- a step ---- */
 
-/* The table, opened; NULL: nothing can be done with it now. */
+/* Open the table; NULL: nothing can be done with it now. */
 static KvMcTable *
 open_table(Oid relid, bool writes)
 {
@@ -105,7 +105,7 @@ open_table(Oid relid, bool writes)
 	return NULL;
 }
 
-/* The next keys of the table, from walk.next on; returns how many. */
+/* Get the next keys of the table, from walk.next on; returns how many. */
 static int
 next_keys(const KvMcTable *table, KvGet *gets)
 {
@@ -139,7 +139,7 @@ has_expired(const KvMcTable *table, const KvGet *get)
 
 	if (get->status != KV_GET_FOUND)
 		return false;
-	/* a value that is compressed takes more than was looked up */
+	/* a compressed value takes more memory than was looked up */
 	row_context = AllocSetContextCreate(CurrentMemoryContext, "kvfdw memcached reaper row",
 										ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(row_context);
@@ -150,7 +150,7 @@ has_expired(const KvMcTable *table, const KvGet *get)
 	return item.row && !item.exists;
 }
 
-/* The walk has come by this key. */
+/* The walk has passed this key. */
 static void
 walk_past(const KvKey *key)
 {
@@ -160,8 +160,8 @@ walk_past(const KvKey *key)
 }
 
 /*
- * Look at some rows of the table, and gather keys of those that have expired.  False: there
- * are no more.  *bytes: how much was read.
+ * Read some rows of the table, and collect the keys of expired ones.  False: there are no
+ * more.  *bytes: how much was read.
  */
 static bool
 look_step(Oid relid, KvMcExpired *expired, Size *bytes)
@@ -197,8 +197,8 @@ look_step(Oid relid, KvMcExpired *expired, Size *bytes)
 }
 
 /*
- * Delete rows that have expired, as far as they still have.  Adds to *bytes what was read for that;
- * returns how many of the keys it came to: the values of all may be too much for once.
+ * Delete rows that are still expired.  Adds to *bytes what was read for that.  Returns how many
+ * of the keys were processed: the values of all may be too much for one step.
  */
 static int
 delete_step(Oid relid, const KvKey *keys, int n, Size *bytes)
@@ -236,7 +236,7 @@ delete_step(Oid relid, const KvKey *keys, int n, Size *bytes)
 			if (outcome == KV_PUT_DONE)
 				kv_mc_counts[KV_MC_COUNT_REAPED]++;
 			else if (outcome == KV_PUT_CHANGED)
-				kv_mc_expired_again(relid, gets[i].key);	/* perhaps its value was moved */
+				kv_mc_expired_again(relid, gets[i].key);	/* the row may only have been moved */
 		}
 		current.data = NULL;
 		PopActiveSnapshot();
@@ -246,7 +246,7 @@ delete_step(Oid relid, const KvKey *keys, int n, Size *bytes)
 	return done;
 }
 
-/* These keys are done with. */
+/* Drop processed keys. */
 static void
 drop_keys(KvMcExpired *expired, int from, int n)
 {
@@ -255,8 +255,8 @@ drop_keys(KvMcExpired *expired, int from, int n)
 }
 
 /*
- * Delete rows of the first keys, and drop these.  After an ERROR only the one that it was at, which
- * may have a row that cannot be decoded; all, if it was at none.  Returns if there was no ERROR.
+ * Delete the rows of the first keys, and drop these keys.  After an ERROR drop only the current
+ * key, whose row may be damaged, or all if there is none.  Returns whether there was no ERROR.
  */
 static bool
 try_delete(Oid relid, KvMcExpired *expired, Size *bytes)
@@ -287,7 +287,7 @@ try_delete(Oid relid, KvMcExpired *expired, Size *bytes)
 	return done;
 }
 
-/* So much was read in a step: how long to rest. */
+/* End a step that has read so many bytes: set the rest. */
 static void
 end_step(Size bytes, bool failed)
 {
@@ -303,7 +303,10 @@ end_step(Size bytes, bool failed)
 	rest_us += error_rest_us;
 }
 
-/* Delete rows that others have met, as many as one transaction does.  False: there are none. */
+/*
+ * Delete rows that other processes have met, as many as one transaction may.  False: there are
+ * none.
+ */
 static bool
 met_step(void)
 {
@@ -354,8 +357,8 @@ next_table(void)
 }
 
 /*
- * One step of the walk. After an ERROR it goes on behind the key that it was at; what it has found
- * is deleted.
+ * Take one step of the walk.  After an ERROR the walk continues after the current key; expired
+ * rows that were found are deleted.
  */
 static void
 walk_step(void)
@@ -395,20 +398,19 @@ walk_step(void)
 
 /* ---- flush_alls with a delay ---- */
 
-/* What came of attempts at them; by their place. */
+/* Results of the attempts, indexed as KvMcShared.later. */
 static struct
 {
-	KvMcLater	later;			/* which it was */
+	KvMcLater	later;			/* the flush_all it belongs to */
 	TimestampTz again;			/* not before */
-	int64		pause;			/* after the next attempt in vain */
+	int64		pause;			/* after the next failed attempt */
 }			attempts[KV_MC_MAX_LATER];
 
 /*
- * Do one that is due. Its tables are marked for TRY_US, in which batches come to their ends: longer
- * would be for nothing where a session uses one, and would hold up clients. False: others are in
- * the way, or
- * it failed. One of a role that may not empty any table now, or is no more, is over, for it would
- * be done long after.
+ * Execute a flush_all that is due.  Its tables are marked for TRY_US, in which running batches
+ * end.  A longer time would not help where a session uses a table, and would hold up clients.
+ * False: other transactions have locked tables, or the attempt failed.  A flush_all whose role
+ * may not empty any table now, or was dropped, is dropped: it would be executed much too late.
  */
 static bool
 empty_due(const KvMcLater *due)
@@ -434,7 +436,8 @@ empty_due(const KvMcLater *due)
 }
 
 /*
- * Do what is due, each as soon as it is its time to be tried; returns when the next one is, or 0.
+ * Execute what is due, each flush_all when its next attempt is due; returns the time of the
+ * next attempt, or 0.
  */
 static TimestampTz
 empty_all_due(void)
@@ -513,7 +516,7 @@ begin(void)
 	walk.began = GetCurrentTimestamp();
 }
 
-/* Do what there is to be done; returns how long there will be nothing, in microseconds. */
+/* Do all work that is due; returns for how long there will be none, in microseconds. */
 static int64
 work(void)
 {

@@ -89,7 +89,7 @@ start_memory(void)
 
 /* ---- the processes ---- */
 
-/* number: of one of several, or -1; without: what its absence means. */
+/* number: of one of several, or -1; without: the message if the worker is missing. */
 static void
 register_worker(const char *type, const char *function, int number, const char *without)
 {

@@ -2,12 +2,12 @@
  * worker.c
  *		The process "kvfdw memcached": its loop.
  *
- * Take what clients have sent, make a batch of it, answer, and sleep if there is nothing.
- * Connections are in an epoll set of this process's own; PostgreSQL's wait event set has
- * that as one of its events, and is asked only where there has been nothing to do for a moment.
+ * The loop reads what clients have sent, makes a batch of it, answers, and sleeps if there is
+ * nothing to do.  Connections are in an epoll set of this process's own.  PostgreSQL's wait
+ * event set has that set as one of its events, and is used only after a moment without work.
  *
- * A batch takes a share of each connection's requests, its quota.  While it has writes that
- * will be flushed, those that come in the meantime join it: they share the flush.
+ * A batch takes a limited number of requests of each connection.  While it has writes that will
+ * be flushed, requests that arrive join it: they share the flush.
  */
 #include "memcached/memcached.h"
 #include "memcached/batch/batch.h"
@@ -38,24 +38,24 @@
 
 #define MAX_EVENTS		256
 #define MAX_TASKS		4096	/* of a batch */
-/* a batch that has nothing to flush gains nothing by more, and leaves the processor's cache */
+/* a batch that has nothing to flush gains nothing from more, and would leave the CPU's cache */
 #define MANY_READS		256
-/* a batch's, that the process does not give back for the next one */
+/* memory of a batch that the process keeps for the next one */
 #define KEPT_MEMORY		(64 * 1024 * 1024)
-#define MAX_BATCH_BYTES	((size_t) 8 * 1024 * 1024)	/* of the values that come with them */
-#define JOIN_US			1000	/* so long may others join a batch */
-#define DRAIN_US		10000	/* so long may a reply in mode "drain" run ahead of the WAL */
+#define MAX_BATCH_BYTES	((size_t) 8 * 1024 * 1024)	/* of the values that the requests bring */
+#define JOIN_US			1000	/* requests may join a batch for so long */
+#define DRAIN_US		10000	/* a reply in mode "drain" may run ahead of the WAL for so long */
 #define SWEEP_US		USECS_PER_SEC
 #define LISTEN_PAUSE_MS	100
-/* so long after a batch nothing but clients is looked at, who mostly come sooner */
+/* for so long after a batch the loop watches clients only, which mostly come sooner */
 #define DOZE_MS			10
-/* … and so long without sleeping, though the client must be woken first … */
+/* for so long the loop does not sleep, because sleeping and waking take longer */
 #define AWAKE_US		120
-#define VAIN_JOBS		32		/* … but not so many times after it was in vain */
-/* so long after the start the processes that help should run */
+#define VAIN_JOBS		32		/* how many times that is not done after it was in vain */
+/* so long after the start the helping processes should run */
 #define HELPERS_US		(10 * USECS_PER_SEC)
 #define GET_LINE		((size_t) 1024 * 1024)
-#define GET_SHARE		32		/* so many keys of a get are one request of the quota */
+#define GET_SHARE		32		/* so many keys of a get count as one request of the quota */
 #define COMMAND_LINE	2048
 
 static uint32 wait_main = 0;
@@ -65,8 +65,8 @@ static KvMcBatch batch;
 static TimestampTz swept = 0;
 static TimestampTz reported = 0;
 static TimestampTz unflushed_since = 0;
-static bool helpers_looked = false; /* whether they run */
-/* there have been clients, and all of their batches' memory is kept */
+static bool helpers_looked = false; /* whether they run was checked */
+/* there have been clients since the memory of batches was freed */
 static bool	keeps_memory = false;
 static bool verifying = false;	/* a password may be verified now */
 
@@ -127,7 +127,7 @@ begin(int number)
 	pgstat_report_activity(STATE_IDLE, NULL);
 }
 
-/* Told to end: what has been answered is sent, as far as clients take it. */
+/* Told to end: send the replies, as far as clients read them. */
 static void
 end(void)
 {
@@ -150,7 +150,7 @@ serve_interrupts(void)
 	}
 	if (ProcDiePending)
 		end();
-	/* of a transaction that has ended: on a standby replay may have wanted to cancel it */
+	/* of a transaction that has ended: on a standby replay may have tried to cancel it */
 	QueryCancelPending = false;
 	CHECK_FOR_INTERRUPTS();
 	if (catchupInterruptPending)
@@ -165,7 +165,7 @@ is_alone(const KvMcRequest *request)
 	return request->command == KV_MC_AUTH || request->command == KV_MC_FLUSH;
 }
 
-/* Do a request that is a transaction of its own.  False: it is for later. */
+/* Execute a request that is a transaction of its own.  False: it is postponed. */
 static bool
 do_alone(KvMcConnection *conn, const KvMcTask *task)
 {
@@ -187,7 +187,7 @@ do_alone(KvMcConnection *conn, const KvMcTask *task)
 	return true;
 }
 
-/* May requests of the connection be done now? */
+/* May requests of the connection be executed now? */
 static bool
 is_ready(const KvMcConnection *conn)
 {
@@ -196,7 +196,7 @@ is_ready(const KvMcConnection *conn)
 		(kv_mc_pending(&conn->out) == 0 || conn->datagram != NULL);
 }
 
-/* Make requests of what a connection has sent, as many as its quota allows. */
+/* Parse requests of a connection's input, as many as its quota allows. */
 static void
 gather(KvMcConnection *conn)
 {
@@ -221,7 +221,7 @@ gather(KvMcConnection *conn)
 		KvMcTask   *task = MemoryContextAlloc(batch.context, sizeof(KvMcTask));
 		size_t		used;
 
-		/* all but the request, which kv_mc_parse makes */
+		/* all but the request, which kv_mc_parse fills in */
 		memset(task, 0, offsetof(KvMcTask, request));
 		memset(&task->reply, 0, sizeof(KvMcReply));
 		task->conn = conn;
@@ -291,8 +291,8 @@ gather_all(void)
 }
 
 /*
- * Verify one password, if there are any.  It takes milliseconds by intent: so it is one in a
- * round of the loop, and after the requests of those who need none.
+ * Verify one password, if there are any.  It takes milliseconds by intent: so there is one in a
+ * round of the loop, after the requests of clients that need none.
  */
 static void
 verify_one(void)
@@ -345,20 +345,21 @@ take_event(const struct epoll_event *event)
 	else if (event->events & EPOLLOUT)
 		kv_mc_send_rest(conn);
 	else if (!conn->gathered && (!conn->working || !is_ready(conn)))
-		conn->dead = true;		/* it has gone; if it is ready its turn will notice */
+		conn->dead = true;		/* the client has disconnected; if the connection is ready its
+								 * turn will notice */
 	if (conn != NULL && !conn->gathered)
 		(void) kv_mc_connection_watch(conn);
 }
 
 /*
- * Look for events for a moment without sleeping: to fall asleep and be woken takes longer than a
- * client that
- * has its reply takes to ask again.  Where that was in vain it is not tried again for a while.
+ * Look for events for a moment without sleeping: a client that has its reply asks again sooner
+ * than this process falls asleep and is woken.  If that was in vain, the next attempts are
+ * skipped.
  */
 static int
 catch_events(struct epoll_event *events)
 {
-	static int	job = 0;		/* so many times it is not tried */
+	static int	job = 0;		/* attempts left to skip */
 	instr_time	began;
 	instr_time	now;
 	int			n;
@@ -381,7 +382,8 @@ catch_events(struct epoll_event *events)
 }
 
 /*
- * Take what has happened, or is the first to happen within so many milliseconds; returns how much.
+ * Take the events that are there, or the first ones within so many milliseconds; returns how
+ * many.
  */
 static int
 take_events(int timeout)
@@ -417,7 +419,7 @@ any_ready(void)
 	return false;
 }
 
-/* Is there nothing to wait for but clients: no flush, no lock, no time, no memory? */
+/* Are clients all that there is to wait for: no flush, no lock, no time, no memory? */
 static bool
 only_clients_wait(void)
 {
@@ -429,15 +431,15 @@ only_clients_wait(void)
 /* ---- the loop ---- */
 
 /*
- * Gather what comes while there is a batch that will be flushed; and wait a little for those who
- * are about to write again, if nobody waits for his reply meanwhile who need not wait for the
- * flush.
+ * Gather requests that arrive while there is a batch that will be flushed.  Wait a little for
+ * clients that are about to write again, unless a client waits for a reply that does not need
+ * the flush.
  */
 static void
 let_join(TimestampTz began)
 {
 	TimestampTz now = kv_clock();
-	TimestampTz last = now;		/* something came */
+	TimestampTz last = now;		/* when the last event came */
 
 	while (batch.writes && kv_mc_commit != KV_MC_COMMIT_OFF && batch.ntasks < MAX_TASKS &&
 		   now - began < JOIN_US && now >= began)
@@ -447,7 +449,7 @@ let_join(TimestampTz began)
 		if (take_events(0) > 0)
 		{
 			gather_all();
-			/* events that bring no request may last: they are not worth waiting for */
+			/* events that bring no request may go on for long: they are not worth waiting for */
 			if (batch.ntasks == before)
 				break;
 			last = now;
@@ -458,7 +460,7 @@ let_join(TimestampTz began)
 	}
 }
 
-/* Do what has been gathered, and what joins it meanwhile. */
+/* Execute the gathered requests, and those that join them. */
 static void
 run_batch(TimestampTz began)
 {
@@ -504,7 +506,7 @@ warn_of_absence(const char *process, const char *detail)
 			 errhint("You may need to increase max_worker_processes.")));
 }
 
-/* Once, some time after the start, by the first process: what is there to help? */
+/* Called once, some time after the start, by the first process: do the helping processes run? */
 static void
 look_at_helpers(TimestampTz now)
 {
@@ -523,7 +525,7 @@ look_at_helpers(TimestampTz now)
 												  "maintainer makes no memory.");
 }
 
-/* When all clients have gone, what was kept for the next batches goes. */
+/* When all clients have disconnected, free the memory that was kept for batches. */
 static void
 give_memory_back(void)
 {
@@ -538,7 +540,7 @@ give_memory_back(void)
 #endif
 }
 
-/* Who is idle has its connection, too, from the role that there was. */
+/* An idle client keeps its connection when its role changes, so check the role here, too. */
 static void
 look_at_role(void)
 {
@@ -547,7 +549,7 @@ look_at_role(void)
 	CommitTransactionCommand();
 }
 
-/* What is done once a second, or so. */
+/* Work that is done about once a second. */
 static void
 do_chores(TimestampTz now)
 {
@@ -556,7 +558,7 @@ do_chores(TimestampTz now)
 		look_at_role();
 		kv_mc_sweep(now);
 		give_memory_back();
-		/* who is never idle for long does not come to wait for that */
+		/* a process that is never idle for long does not wait for that event */
 		if (!PostmasterIsAlive())
 			proc_exit(1);
 		swept = now;
@@ -602,11 +604,11 @@ kv_memcached_main(Datum arg)
 		serve_interrupts();
 		kv_mc_forget_closed();
 		/*
-		 * after a batch the process sleeps in its own epoll set, which costs less than to sleep in
+		 * after a batch the process sleeps in its own epoll set, which costs less than in
 		 * another
 		 */
 		dozes = answered && only_clients_wait();
-		/* the only client there is has just been answered: it needs a moment */
+		/* the only client has just been answered: it needs a moment */
 		idle = ((answered && !dozes && kv_mc_nconnections == 1) ||
 				take_events(dozes ? DOZE_MS : 0) == 0) && !any_ready();
 		answered = false;
@@ -619,7 +621,7 @@ kv_memcached_main(Datum arg)
 		if (answered)
 			run_batch(now);
 		verify_one();
-		if (batch.ntasks > 0)	/* what has come behind a setting that was changed */
+		if (batch.ntasks > 0)	/* input that came after a setting was changed */
 			run_batch(now);
 		MemoryContextReset(batch.context);
 		flush_wal(now, idle);

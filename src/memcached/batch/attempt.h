@@ -1,13 +1,13 @@
 /*
  * attempt.h
- *		One attempt at some of a batch's requests: what keys.c finds out and batch.c does.
+ *		One attempt at some of a batch's requests, as keys.c prepares and batch.c executes it.
  */
 #ifndef KV_MEMCACHED_ATTEMPT_H
 #define KV_MEMCACHED_ATTEMPT_H
 
 #include "memcached/batch/batch.h"
 
-/* of values in a batch, also where there is no room for replies */
+/* bytes of values that a batch may have even where memory for replies is short */
 #define KV_MC_LEAST_BYTES	((Size) 1024 * 1024)
 
 /* A key that requests of the batch are about. */
@@ -17,13 +17,13 @@ typedef struct KvMcKey
 	const char *data;
 	int			length;
 	int			next;			/* of the same table, or -1 */
-	bool		blind;			/* all of its requests store, whatever is there: so nobody looks */
+	bool		blind;		/* all of its requests store unconditionally, so it is not looked up */
 	KvGet      *get;			/* NULL: not looked up */
-	const char *problem;		/* why its value cannot be had: an error; NULL: it can */
+	const char *problem;		/* the error why its value cannot be read; NULL: it can be */
 	int			writes;			/* requests that have changed it */
 	uint32		hash;
-	bool		retried;		/* a request for it was parked … */
-	bool		impatient;		/* … and for long */
+	bool		retried;		/* a request for it was parked */
+	bool		impatient;		/* a request for it was parked for long */
 	KvMcItem	item;
 	KvMcRow		row;
 	KvPut		outcome;
@@ -42,10 +42,11 @@ typedef struct KvMcAttempt
 	bool		read_only;
 	bool		wrote;
 	bool		trouble;		/* to be rolled back */
-	bool		alone;			/* one request, be its table suspected or not */
-	const KvMcConnection *like; /* a get of this client may be done … */
-	const KvMcTable *like_at;	/* … in this table, or NULL: so may its next ones */
-	KvMcTable  *at;				/* the table that is being worked at, or NULL */
+	bool		alone;			/* one request, which is executed even if its table is suspected */
+	const KvMcConnection *like; /* a client whose gets of like_at are permitted */
+	const KvMcTable *like_at;	/* the table that the last get of client like may read, so its
+								 * next ones may too; or NULL */
+	KvMcTable  *at;				/* the table that is being processed, or NULL */
 	KvMcKey    *keys;
 	int			nkeys;
 	int		   *buckets;		/* numbers of keys, or -1 */
@@ -53,7 +54,7 @@ typedef struct KvMcAttempt
 	KvMcFold	fold;
 } KvMcAttempt;
 
-/* Is the request one that is to be done still, and with an item? */
+/* Is the request still to be executed, and about an item? */
 static inline bool
 kv_mc_is_live(const KvMcAttempt *attempt, int i)
 {
@@ -65,17 +66,24 @@ kv_mc_is_live(const KvMcAttempt *attempt, int i)
 
 /* ---- keys.c ---- */
 
-extern MemoryContext kv_mc_batch_context;	/* of the batch that runs */
-/* The request has a reply, which needs no row: an error. */
+extern MemoryContext kv_mc_batch_context;	/* memory of the batch that runs */
+/* Answer a request, which needs no row, with an error. */
 extern void kv_mc_refuse(KvMcTask *task, const char *message);
-extern void kv_mc_deny(KvMcTask *task, const KvMcTable *table);	/* … for lack of a privilege */
-/* May its client do that? */
+extern void kv_mc_deny(KvMcTask *task, const KvMcTable *table);	/* refuses for lack of a
+																 * privilege */
+/* Has the request's client this privilege? */
 extern bool kv_mc_task_may(const KvMcTask *task, KvMcTable *table, AclMode mode);
-/* A request cannot be done now: it and those behind it are for later, or it was too long. */
+/*
+ * A request cannot be executed now: postpone it and the later requests of its connection, or
+ * answer it if it has waited too long.
+ */
 extern void kv_mc_set_aside(KvMcAttempt *attempt, int i, KvMcObstacle obstacle, TransactionId xid);
 /* Find the key of each request, or its reply if nothing can be done. */
 extern void kv_mc_route_all(KvMcAttempt *attempt);
-/* Look all keys up, as far as there is room for their values; the rest is for the next batch. */
+/*
+ * Look up all keys, as far as memory for their values allows; the rest is left for the next
+ * batch.
+ */
 extern void kv_mc_look_at_all(KvMcAttempt *attempt);
 
 #endif							/* KV_MEMCACHED_ATTEMPT_H */

@@ -16,9 +16,9 @@
 #include "utils/syscache.h"
 
 #define REFUSED_HOLD_US	1000000	/* guessing passwords takes time */
-#define LOG_US			USECS_PER_SEC	/* one line about that in so long is enough */
+#define LOG_US			USECS_PER_SEC	/* at most one line about that in so long */
 
-/* What is verified in the place of a password that there is not: it takes as long. */
+/* The secret that is verified if the role has no password, so that this takes as long. */
 static const char *
 mock_secret(void)
 {
@@ -34,7 +34,10 @@ mock_secret(void)
 	return secret;
 }
 
-/* The role of that name, if this is its password and it may use the database. */
+/*
+ * The role of that name, if this is its password and it may connect to the database; else
+ * InvalidOid.
+ */
 static Oid
 check_password(const char *name, const char *password)
 {
@@ -58,14 +61,14 @@ check_password(const char *name, const char *password)
 	return role;
 }
 
-/* Of up to so many bytes; NULL: longer, or not a string. */
+/* Copy a string of less than so many bytes; NULL: it is longer, or contains a zero byte. */
 static char *
 copy_string(const char *from, size_t length, size_t most)
 {
 	return length >= most || memchr(from, '\0', length) != NULL ? NULL : pnstrdup(from, length);
 }
 
-/* The name is what some client has sent. */
+/* Log a refusal.  The name is whatever the client has sent. */
 static void
 log_refusal(const KvMcRequest *request)
 {

@@ -2,23 +2,23 @@
  * batch.c
  *		A batch: many requests, one transaction.
  *
- * All keys are looked up at once, the requests are done to their items in the order in
- * which they stand in the batch, each changed key is written once, and after one commit
- * all replies are sent.  Cas numbers are those of versions (kv_version_number); requests
- * whose item was written again in the same batch get numbers that no version has.
+ * All keys are looked up at once, the requests are applied to their items in the order of the
+ * batch, each changed key is written once, and after one commit all replies are sent.  Cas
+ * numbers are those of versions (kv_version_number).  Requests whose item was written again in
+ * the same batch get numbers that no version has.
  *
- * What a request must not wait for is found out before any item is changed (a table), or
- * when a row is written (another transaction has it).  Then the connection's requests from
- * that one on are set aside, and in the second case the batch is rolled back and done again
- * without them.
+ * A request that cannot be executed without waiting is found before any item is changed (a
+ * table is locked), or when a row is written (another transaction has locked it).  Then the
+ * connection's requests from that one on are set aside.  In the second case the batch is also
+ * rolled back and executed again without them.
  *
- * An ERROR has the batch done request by request (M 3).  If a table was being worked at, that
- * is for this table's requests alone: it is suspected, and for a while requests for it, and
- * those behind them, are done one by one after the batch, so that one table that cannot be
- * used costs others nothing.
+ * After an ERROR the batch is executed request by request (M 3).  If a table was being
+ * processed, that is done for this table's requests alone: the table is suspected.  For a while
+ * requests for it, and the later requests of their connections, are executed one by one after
+ * the batch.  So a table that cannot be used costs the users of other tables nothing.
  *
- * A row that sessions of SQL wait for is theirs next: each key that was written a moment ago
- * is looked for in their queue, for half of the time that a request may wait.
+ * A row that SQL sessions wait for is theirs next: the batch looks for each key that was
+ * written a moment ago in the sessions' queue, for half of the time that a request may wait.
  */
 #include "memcached/batch/attempt.h"
 
@@ -30,22 +30,23 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
-#define MAX_CHANGED		3		/* attempts at a row that others change */
-/* so many requests for a table go without an ERROR, and it is none */
+#define MAX_CHANGED		3		/* attempts at a row that other transactions change */
+/* a table is not suspected any more after so many requests without an ERROR */
 #define SUSPICION		64
 #define MOST_SUSPECTS	8		/* so many tables may become suspected in one batch */
-#define NUMBER_MERGED	(UINT64CONST(2) << 60)	/* of no version */
+#define NUMBER_MERGED	(UINT64CONST(2) << 60)	/* numbers of no version */
 #define NUMBER_WORKER	54		/* bits; above them the process's number */
 
 static XLogRecPtr hold_upto = InvalidXLogRecPtr;	/* replies to writes wait for this */
 
 static MemoryContext attempt_context = NULL;
 static uint64 next_shard_id = 0;
-static bool	flushes_for_all = false;	/* each client of this process is in the batch, or held */
-static XLogRecPtr flushed_upto = InvalidXLogRecPtr;	/* the batch has flushed the WAL so far, … */
-static TimestampTz flushed_since = 0;	/* … and began with it then */
+static bool	flushes_for_all = false;	/* each client of this process has a request in the
+										 * batch, or is held */
+static XLogRecPtr flushed_upto = InvalidXLogRecPtr;	/* the batch has flushed the WAL up to here */
+static TimestampTz flushed_since = 0;	/* when the batch began that flush */
 
-/* ---- doing the requests ---- */
+/* ---- executing the requests ---- */
 
 static bool
 any_live(const KvMcAttempt *attempt)
@@ -80,7 +81,7 @@ do_task(KvMcAttempt *attempt, KvMcTask *task)
 	}
 	if (key->problem != NULL)
 	{
-		/* nothing of the value matters to who sets or deletes it */
+		/* a request that sets or deletes does not need the value */
 		if (request->has_cas || request->stale ||
 			(request->command != KV_MC_SET && request->command != KV_MC_DELETE &&
 			 request->command != KV_MC_DISCARD))
@@ -94,7 +95,7 @@ do_task(KvMcAttempt *attempt, KvMcTask *task)
 	if (request->command == KV_MC_ADD && key->item.row && !key->item.exists &&
 		!key->item.changed && !kv_mc_task_may(task, key->table, ACL_UPDATE))
 	{
-		/* it would take the place of a row that has expired */
+		/* the item would replace an expired row, which deletes it */
 		kv_mc_deny(task, key->table);
 		return;
 	}
@@ -103,8 +104,8 @@ do_task(KvMcAttempt *attempt, KvMcTask *task)
 			!kv_mc_task_may(task, key->table, ACL_UPDATE);
 	kv_mc_apply(&key->item, request, &attempt->fold, &task->reply);
 	/*
-	 * an item that is made where there is none has no other columns, whether that is in one batch
-	 * or in two
+	 * an item that is made where there is none has no other columns, be it in the same batch or
+	 * not
 	 */
 	if (!key->item.exists)
 		key->row.values = NULL;
@@ -113,15 +114,15 @@ do_task(KvMcAttempt *attempt, KvMcTask *task)
 }
 
 /*
- * Do them, as far as there is room for the replies. Values count as they are when it is a request's
- * batch: those before it may have made them large.
+ * Execute the requests, as far as there is memory for the replies.  A value counts with its
+ * size when its request is executed: earlier requests may have made it large.
  */
 static void
 do_all(KvMcAttempt *attempt)
 {
 	KvMcConnection *conn = NULL;
 	bool		holds = kv_mc_holds(flushes_for_all) && !attempt->read_only;
-	bool		held = false;	/* the connection's replies will be */
+	bool		held = false;	/* the connection's replies will be held */
 	Size		bytes = 0;		/* of values, for one connection */
 	Size		total = 0;
 	Size		room = Max(kv_mc_reply_room(), KV_MC_LEAST_BYTES);
@@ -197,7 +198,7 @@ write_key(KvMcAttempt *attempt, KvMcKey *key, CommandId cid)
 	}
 }
 
-/* All are written, though one may be in the way already: so others are found out, too. */
+/* Write all changed keys, even if one cannot be written: so all such keys are found. */
 static void
 write_all(KvMcAttempt *attempt)
 {
@@ -218,7 +219,7 @@ write_all(KvMcAttempt *attempt)
 	}
 }
 
-/* Who wanted to write rows that could not be written is for later. */
+/* Set aside the requests that change rows which could not be written. */
 static void
 set_writers_aside(KvMcAttempt *attempt)
 {
@@ -244,7 +245,10 @@ set_writers_aside(KvMcAttempt *attempt)
 
 /* ---- the transaction ---- */
 
-/* Numbers are known now; those of versions that were merged stay what no version has. */
+/*
+ * Set the cas numbers of replies, which are known now; merged versions keep numbers that no
+ * version has.
+ */
 static void
 complete_replies(KvMcAttempt *attempt)
 {
@@ -287,8 +291,9 @@ any_writes(const KvMcAttempt *attempt)
 }
 
 /*
- * In mode "on" replies may wait for the WAL in place of this process (held.c).  Those to requests
- * that found nothing to write do so, too: what they found may not be on the device.
+ * Commit.  In mode "on" replies may wait for the WAL instead of this process (held.c).  Replies
+ * to requests that found nothing to write wait too: the row that they found may not be on the
+ * device.
  */
 static void
 commit(KvMcAttempt *attempt)
@@ -307,7 +312,10 @@ commit(KvMcAttempt *attempt)
 		hold_upto = kv_mc_seen_upto();
 }
 
-/* False: it was rolled back, and some requests set aside; try again. */
+/*
+ * Execute requests in a transaction.  False: it was rolled back, and some requests were set
+ * aside; try again.
+ */
 static bool
 try_tasks(KvMcAttempt *attempt)
 {
@@ -343,7 +351,7 @@ try_tasks(KvMcAttempt *attempt)
 	return true;
 }
 
-/* What has happened, for a client, and for the log. */
+/* Take the error, for a client, and log it. */
 static const char *
 take_error(void)
 {
@@ -359,8 +367,9 @@ take_error(void)
 }
 
 /*
- * Do requests in one transaction, alone also one for a table that is suspected.  NULL, or an
- * error: then nothing of them was done, and *suspect says which table is suspected of it now.
+ * Execute requests in one transaction.  alone: also one for a table that is suspected.  Returns
+ * NULL, or an error: then none of them was executed, and *suspect is the table that is
+ * suspected of it.
  */
 static const char *
 attempt_tasks(KvMcTask **tasks, int from, int to, bool alone, KvMcTable **suspect)
@@ -399,14 +408,14 @@ attempt_tasks(KvMcTask **tasks, int from, int to, bool alone, KvMcTable **suspec
 
 /* ---- the batch ---- */
 
-/* Is the request one of those that were done? */
+/* Is the request one of those that were executed? */
 static bool
 was_done(const KvMcTask *task, int i, bool alone)
 {
 	return i < task->conn->cut && (alone || i < task->conn->suspect);
 }
 
-/* Replies to writes, and what is behind them on their connections, wait for the WAL. */
+/* Have replies to writes, and the later replies of their connections, wait for the WAL. */
 static void
 hold(KvMcTask **tasks, int from, int to, bool alone)
 {
@@ -421,7 +430,7 @@ hold(KvMcTask **tasks, int from, int to, bool alone)
 	}
 }
 
-/* Say the replies of what was done. */
+/* Buffer the replies of the executed requests. */
 static void
 deliver(KvMcTask **tasks, int from, int to, bool alone)
 {
@@ -449,7 +458,7 @@ deliver(KvMcTask **tasks, int from, int to, bool alone)
 	}
 }
 
-/* Input that is done with goes; a connection that was cut begins there the next time. */
+/* Drop processed input; a connection that was cut begins with the rest the next time. */
 static void
 consume(KvMcTask **tasks, int ntasks)
 {
@@ -479,8 +488,8 @@ consume(KvMcTask **tasks, int ntasks)
 }
 
 /*
- * Do together what can be: all but what is for suspected tables.  Each error that is a
- * table's makes one more of those.
+ * Execute all requests together, except those for suspected tables.  Each error that a table
+ * causes makes one more table suspected.
  */
 static const char *
 run_together(KvMcBatch *batch)
@@ -503,8 +512,8 @@ run_together(KvMcBatch *batch)
 }
 
 /*
- * Has each client a request in the batch, or a reply that is held? Then a flush holds up nobody
- * else.
+ * Has each client a request in the batch, or a reply that is held?  Then no other client waits
+ * while the batch flushes.
  */
 static bool
 has_every_client(const KvMcBatch *batch)

@@ -1,15 +1,15 @@
 /*
  * empty.c
- *		flush_all: TRUNCATE of the tables for which the role may, now or later.
+ *		flush_all: TRUNCATE of the tables for which the role has the privilege, now or later.
  *
- * It needs locks that other processes of memcached would take again and again.  So each
- * table that it could not lock is marked, and they leave this one alone until it is done
- * (emptied.c).  Others are not held up: not those for which the role may not, nor
- * those that it could lock.
+ * It needs locks that other memcached processes would take again and again.  So each table that
+ * could not be locked is marked, and the other processes leave it alone until the flush_all is
+ * done (emptied.c).  Tables that the role may not truncate, and those that could be locked, are
+ * not marked.
  *
- * One with a delay is noted in shared memory, and done by the process "kvfdw memcached
- * reaper" when it is due.  The next one of the same role takes its place, be it with a delay
- * or not.
+ * A flush_all with a delay is noted in shared memory, and the process "kvfdw memcached reaper"
+ * executes it when it is due.  The next flush_all of the same role, with a delay or without,
+ * replaces it.
  */
 #include "memcached/batch/batch.h"
 
@@ -69,7 +69,7 @@ kv_mc_empty_tables(Oid role, bool *done, XLogRecPtr *upto)
 	return error;
 }
 
-/* May the role empty some table, on this server?  NULL, or the error. */
+/* May the role empty some table, on this server?  Returns NULL, or the error. */
 static const char *
 check_later(Oid role)
 {
@@ -96,7 +96,10 @@ check_later(Oid role)
 	return error;
 }
 
-/* Note that the role wants them emptied then; 0: not any more.  False: there is no place. */
+/*
+ * Note that the role wants its tables emptied then; 0: not any more.  False: there is no free
+ * entry.
+ */
 static bool
 note_later(Oid role, TimestampTz due)
 {
@@ -139,7 +142,7 @@ kv_mc_empty_done(const KvMcLater *done)
 	{
 		KvMcLater  *later = &kv_mc_shared->later[i];
 
-		/* unless the role has asked for another one meanwhile */
+		/* unless the role has replaced the flush_all by another one */
 		if (later->role == done->role && later->due == done->due)
 			later->due = 0;
 	}
@@ -157,7 +160,7 @@ do_later(Oid role, int64 exptime, KvMcReply *reply)
 	TimestampTz due = Min(expires, END_TIMESTAMP / USECS_PER_SEC - 1) * USECS_PER_SEC;
 	const char *error = check_later(role);
 
-	if (due == 0)				/* the beginning of the year 2000, which means none */
+	if (due == 0)				/* the beginning of the year 2000, which would mean none */
 		due = 1;
 	if (error == NULL && kv_mc_shared->reaper_latch == NULL)
 		error = "55000 process \"kvfdw memcached reaper\" does not run";

@@ -1,9 +1,9 @@
 /*
  * keys.c
- *		Which rows the requests of a batch are about, and what is there: before anything is changed.
+ *		Finds and looks up the rows of a batch's requests, before anything is changed.
  *
- * All keys of a batch are looked up at once, those of one table together. A request that cannot be
- * done gets its reply here, or is set aside (M 2).
+ * All keys of a batch are looked up at once, those of one table together.  A request that
+ * cannot be executed gets its reply here, or is set aside (M 2).
  */
 #include "memcached/batch/attempt.h"
 
@@ -42,7 +42,7 @@ kv_mc_set_aside(KvMcAttempt *attempt, int i, KvMcObstacle obstacle, TransactionI
 	KvMcTask   *task = attempt->tasks[i];
 	KvMcConnection *conn = task->conn;
 
-	/* those before it are done in this batch, so its time begins now */
+	/* earlier requests are executed in this batch, so the time of this one begins now */
 	if (i > 0 && attempt->tasks[i - 1]->conn == conn)
 		conn->parked_since = 0;
 	if (kv_mc_park(conn, obstacle, xid, &task->reply))
@@ -104,7 +104,7 @@ kv_mc_deny(KvMcTask *task, const KvMcTable *table)
 									 psprintf("42501 permission denied for table %s", name)));
 }
 
-/* The request is one that may be done. */
+/* Note the key of a request that may be executed. */
 static void
 take_key(KvMcAttempt *attempt, KvMcTask *task, KvMcTable *table)
 {
@@ -121,9 +121,7 @@ take_key(KvMcAttempt *attempt, KvMcTask *task, KvMcTable *table)
 	attempt->keys[task->key].blind &= kv_mc_is_blind(table, request, attempt->fold.now);
 }
 
-/*
- * The value of a request cannot be one of the table's. The item that it would have replaced goes.
- */
+/* The request's value is not valid for the table: delete the item that it would have replaced. */
 static void
 refuse_value(KvMcAttempt *attempt, KvMcTask *task, KvMcTable *table, const char *problem)
 {
@@ -143,8 +141,8 @@ refuse_value(KvMcAttempt *attempt, KvMcTask *task, KvMcTable *table, const char 
 }
 
 /*
- * Find the key of a request, or its reply if nothing can be done.  Who may not do it has
- * no lock taken and nothing made for him.
+ * Find the key of a request, or its reply if nothing can be done.  For a client without the
+ * privilege no lock is taken and no file is made.
  */
 static void
 route(KvMcAttempt *attempt, int i)
@@ -235,7 +233,7 @@ take_item(KvMcAttempt *attempt, KvMcKey *key)
 			"58030 value cannot be read";
 }
 
-/* What is to be looked up in one table, in the order in which its keys came. */
+/* Prepare the lookups of one table, in the order in which its keys came. */
 static void
 make_looks(KvMcAttempt *attempt, KvMcTable *table)
 {
@@ -258,8 +256,8 @@ make_looks(KvMcAttempt *attempt, KvMcTable *table)
 }
 
 /*
- * Look the keys of all tables up in the order in which they came, as far as there is room
- * for their values; there is for the first, so that each batch comes further.
+ * Look up the keys of all tables in the order in which they came, as far as there is memory for
+ * their values.  There always is for the first, so that each batch makes progress.
  */
 static void
 look_at_keys(KvMcAttempt *attempt, Size bytes)
@@ -283,8 +281,8 @@ look_at_keys(KvMcAttempt *attempt, Size bytes)
 }
 
 /*
- * The values of one table that have to come from the device, and then its items.  Values that
- * are compressed take more room than they were looked up for: there is for the batch's first.
+ * Read the values of one table that are on the device, and then set its items.  Compressed
+ * values take more memory than they were looked up for; there is enough for the batch's first.
  */
 static void
 read_values(KvMcAttempt *attempt, KvMcTable *table, Size *bytes)
@@ -308,7 +306,7 @@ read_values(KvMcAttempt *attempt, KvMcTable *table, Size *bytes)
 	}
 }
 
-/* What there was no room for is for the next batch. */
+/* Leave the keys for which there was no memory to the next batch. */
 static void
 cut_unread(KvMcAttempt *attempt)
 {

@@ -1,6 +1,6 @@
 /*
  * stat.c
- *		Counters: what counts as what, and the sums, for clients and for SQL.
+ *		Counters: which request counts where, and the sums, for clients and for SQL.
  */
 #include "memcached/batch/batch.h"
 
@@ -31,15 +31,13 @@
 PG_FUNCTION_INFO_V1(kvfdw_stat_get_memcached);
 PG_FUNCTION_INFO_V1(kvfdw_memcached_tables);
 
-/*
- * Clients take it apart, so it is one of memcached's: the one whose replies ours are compared with.
- */
+/* Clients parse the version, so it is one of memcached's: the one that ours is compared with. */
 const char	kv_mc_version[] = "1.6.18";
 static const char kvfdw_version[] = "0.2";
 
 /* ---- counting ---- */
 
-/* One of two counters, the second for what was not found. */
+/* Count in one of two counters; the second is for items that were not found. */
 static void
 count_either(bool missed, KvMcCount hits)
 {
@@ -137,7 +135,7 @@ tell_time(const KvMcLines *to, const char *name, const struct timeval *time)
 	tell_line(to, name, text);
 }
 
-/* What is in the tables that are served, as far as is known without looking. */
+/* Statistics of the served tables, as far as they are known without reading rows. */
 typedef struct KvMcItems
 {
 	uint64		rows;
@@ -161,7 +159,7 @@ add_items(void *arg, const KvStoreStats *stats)
 	}
 }
 
-/* The counters that have a name of memcached's, in its order, and then ours. */
+/* The counters that memcached has by the same name, in its order, and then kvfdw's own. */
 static const struct
 {
 	const char *name;
@@ -187,10 +185,7 @@ static const struct
 	{"kvfdw_errors", KV_MC_COUNT_ERRORS}, {"crawler_reclaimed", KV_MC_COUNT_REAPED},
 };
 
-/*
- * What memcached has and there is nothing of here: nothing is ever thrown away for want of room,
- * for one.
- */
+/* Counters of memcached that have no meaning here, and are 0: nothing is evicted, for example. */
 static const char *const without[] = {
 	"response_obj_oom", "read_buf_oom", "get_flushed", "listen_disabled_num",
 		"time_in_listen_disabled_us", "conn_yields",
@@ -284,7 +279,7 @@ is_argument(const KvMcRequest *request, const char *word)
 	return is_word(request->key, request->key_length, word);
 }
 
-/* Counts by the beginnings of keys are not kept: there are none, be they on or off. */
+/* Counts by key prefixes are not kept: the answer is empty, whether they are on or off. */
 static void
 tell_detail(const KvMcRequest *request, KvMcReply *reply, const char **line)
 {
@@ -302,7 +297,7 @@ tell_detail(const KvMcRequest *request, KvMcReply *reply, const char **line)
 	}
 }
 
-/* May the role call the extension's function that does the same, wherever its schema is? */
+/* May the role call kvfdw_stat_reset(), whatever the extension's schema? */
 static bool
 may_reset(Oid role)
 {
@@ -322,7 +317,7 @@ may_reset(Oid role)
 	return may;
 }
 
-/* NULL: they were reset; or the error. */
+/* Reset the statistics.  Returns NULL, or the error. */
 static const char *
 reset_stats(Oid role)
 {
@@ -387,7 +382,7 @@ kv_mc_tell_stats(KvMcConnection *conn, const KvMcRequest *request, KvMcReply *re
 
 /* ---- for SQL ---- */
 
-/* A process's row; that of the reaper has no number. */
+/* Put a process's row; that of the reaper has no number. */
 static void
 put_row(ReturnSetInfo *rsinfo, KvMcWorkerState *worker, int number)
 {

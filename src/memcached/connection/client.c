@@ -2,9 +2,10 @@
  * client.c
  *		What SQL sees of connections: kvfdw_memcached_connections().
  *
- * Each connection has an entry in shared memory, as many as there may be connections.  Its
- * process alone writes to it, without a lock; who reads one while it changes may see some of
- * its numbers from before and others from after.  An entry is taken by its owner's number.
+ * Each connection has an entry in shared memory; there are as many entries as there may be
+ * connections.  Only the connection's process writes to it, without a lock.  A reader that
+ * reads an entry while it changes may see some old and some new numbers.  A process takes an
+ * entry by storing its own number as the owner.
  */
 #include "memcached/connection/connection.h"
 
@@ -34,7 +35,7 @@ static const char *const state_names[] = {
 };
 
 static KvMcClient *clients = NULL;
-static int	hint = 0;			/* entries before it are taken, probably */
+static int	hint = 0;			/* entries before this one are taken, probably */
 
 Size
 kv_mc_clients_size(void)
@@ -83,7 +84,7 @@ kv_mc_client_add(const struct sockaddr *address)
 
 		if (pg_atomic_read_u32(&client->owner) != 0)
 			continue;
-		/* who reads meanwhile sees the last one's address at worst */
+		/* a concurrent reader sees the previous client's address at worst */
 		if (!pg_atomic_compare_exchange_u32(&client->owner, &nobody, kv_mc_my_number + 1))
 			continue;
 		hint = (n + 1) % kv_mc_max_connections;

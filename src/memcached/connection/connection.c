@@ -1,22 +1,23 @@
 /*
  * connection.c
- *		Connections: what comes in, what goes out, and how much memory that may take.
+ *		Connections: input, output, and the memory for both.
  *
- * A connection without a request in the midst has no buffers.  While its client does not
- * take its replies nothing more is read from it.  A small buffer can always be had; when
- * the memory for all is used up nothing is read from those that need a larger one, but for
- * one, the favoured one: else many clients, each with half of a large value, would wait for
- * each other (M 5).  A value that has been announced has all of its room at once only while
- * half of the memory is free; else its room grows with what has come of it.  Where somebody
- * has to wait, who sends nothing of the rest for a tenth of the time that a client may goes.
+ * Input.  A connection that is not in the middle of a request has no buffers.  While its client
+ * does not read its replies, nothing more is read from it.  A small buffer can always be had.
+ * When the memory for all connections is used up, only one of those that need a larger buffer
+ * is read: the favoured one.  Else many clients, each with half of a large value, would wait
+ * for each other (M 5).  A value that was announced gets all of its memory at once only while
+ * half of the memory is free; else its buffer grows with the bytes that arrive.  While other
+ * clients wait for memory, a client that sends none of the rest for a tenth of its time-out is
+ * disconnected.
  *
- * When replies that are not taken fill half of as much, nothing more is done for clients that
- * did not take their last ones at once, and no more for others than their sockets have room
- * for. A value that has no room beside them waits until there is, and after a tenth of that time
- * others leave the room to it; one that never has any is an error.
- * Where that holds somebody up, who has
- * taken nothing for a tenth of the time that a client may goes.  Only if replies fill all of
- * it nevertheless the client goes at once that has not taken any for the longest time.
+ * Output.  When unread replies fill half of the memory, no request is executed for clients that
+ * did not take their last replies at once, and for others no more than their sockets accept.  A
+ * value for which there is no memory waits until there is; after a tenth of the time-out the
+ * other connections leave the memory to it.  A value that could never be sent is an error.
+ * While other clients wait, a client that has read nothing for a tenth of its time-out is
+ * disconnected.  If replies fill all of the memory nevertheless, the client is disconnected
+ * that has read none for the longest time.
  */
 #include "memcached/connection/connection.h"
 
@@ -35,18 +36,18 @@
 #include "utils/memutils.h"
 
 #define FIRST_BUFFER	((size_t) 16 * 1024)
-#define SPARE_BUFFERS	64		/* of that size: each request takes one and gives it back */
+#define SPARE_BUFFERS	64		/* of that size: each request takes one and returns it */
 #define LEAST_ROOM		((size_t) 4 * 1024) /* for one read */
 #define MAX_ACCEPTED	64		/* at once */
-#define MOST_DATAGRAMS	64		/* whose requests are not done */
+#define MOST_DATAGRAMS	64		/* whose requests are not executed yet */
 #define SAID_ROOM		((size_t) 64 * 1024)
 #define SAID_PIECES		256		/* for two of each of 100 large values */
 #define SAID_COPIED		((size_t) 4096) /* shorter pieces are copied */
-#define MOST_SAID		((Size) 1024 * 1024)	/* of values, to one client in a batch */
+#define MOST_SAID		((Size) 1024 * 1024)	/* of values, for one client in a batch */
 #define SAID_SMALL		((Size) 1024)	/* so many bytes do not matter */
-/* bytes in a second, of a client that is waited for longer than its time-out */
+/* bytes per second that a client must move once its time-out has passed */
 #define LEAST_RATE		1024
-#define STALLED_SHARE	10		/* of the client's time-out, where others have to wait */
+#define STALLED_SHARE	10		/* of the client's time-out, while other clients wait */
 
 dlist_head	kv_mc_connections = DLIST_STATIC_INIT(kv_mc_connections);
 dlist_head	kv_mc_working = DLIST_STATIC_INIT(kv_mc_working);
@@ -56,20 +57,20 @@ int			kv_mc_nheld = 0;
 
 static int	epoll = -1;
 static int	most_connections;
-static int	ndatagrams = 0;		/* of kv_mc_nconnections, those that are none */
+static int	ndatagrams = 0;		/* of kv_mc_nconnections, those that are datagrams */
 static MemoryContext context;
-static size_t in_memory = 0;	/* bytes of all buffers of one kind, … */
-static size_t out_memory = 0;	/* … and of the other */
-static char *spare[SPARE_BUFFERS];	/* buffers that nobody has */
+static size_t in_memory = 0;	/* bytes of all input buffers */
+static size_t out_memory = 0;	/* bytes of all output buffers */
+static char *spare[SPARE_BUFFERS];	/* free buffers */
 static int	nspare = 0;
 static KvMcConnection *favoured = NULL;
-/* whose value has waited for room for long: others leave it to it */
+/* the connection whose value has waited for memory for long: the others leave it to this one */
 static KvMcConnection *next_to_send = NULL;
-static bool some_starve = false;	/* some connection is starved … */
-static bool room_made = false;	/* … and there may be room for it now */
-static dlist_head closed = DLIST_STATIC_INIT(closed);	/* events of theirs may still come */
+static bool some_starve = false;	/* some connection is starved */
+static bool room_made = false;	/* there may be memory for it now */
+static dlist_head closed = DLIST_STATIC_INIT(closed);	/* events of these may still come */
 
-/* What was said to one connection and is not sent yet. */
+/* Pieces for one connection that are not sent yet. */
 static struct
 {
 	struct iovec pieces[SAID_PIECES];
@@ -102,7 +103,7 @@ most_memory(void)
 	return (size_t) kv_mc_memory_kb * 1024;
 }
 
-/* Replies that are not taken fill half of what they may. */
+/* Do unread replies fill half of their memory? */
 static bool
 is_short(void)
 {
@@ -116,8 +117,8 @@ kv_mc_reply_room(void)
 }
 
 /*
- * Together with what is not taken, and with what another's value waits for, are so many bytes more
- * than there is memory for?
+ * Is there no memory for so many bytes more, in addition to unread replies and to the value of
+ * another connection that waits?
  */
 static bool
 is_too_much(const KvMcConnection *conn, Size bytes)
@@ -139,7 +140,7 @@ kv_mc_fits(Size value)
 	return value <= most_memory();
 }
 
-/* What its socket surely takes. */
+/* Bytes that its socket surely accepts. */
 static Size
 socket_room(const KvMcConnection *conn)
 {
@@ -188,7 +189,7 @@ may_have(KvMcConnection *conn, size_t more)
 	return favoured == conn;
 }
 
-/* NULL: there is no memory. */
+/* Returns NULL if there is no memory. */
 static char *
 take_bytes(size_t size)
 {
@@ -216,7 +217,10 @@ free_buffer(KvMcBuffer *buffer)
 	room_made = some_starve;
 }
 
-/* Move what is in it to the front, of a larger one if it must hold so many bytes. */
+/*
+ * Move the buffer's content to its front, or into a larger buffer if it must hold so many
+ * bytes.
+ */
 static bool
 make_room(KvMcBuffer *buffer, size_t size)
 {
@@ -319,7 +323,7 @@ kv_mc_add_datagram(int fd, const KvMcDatagram *from, const char *data, size_t le
 	KvMcConnection *conn;
 
 	if (in_memory + length > most_memory() || ndatagrams >= MOST_DATAGRAMS)
-		return;					/* it is lost, as datagrams may be */
+		return;					/* the datagram is lost, as datagrams may be */
 	conn = MemoryContextAllocZero(context, sizeof(KvMcConnection));
 	conn->fd = fd;
 	conn->out.sends = true;
@@ -353,7 +357,7 @@ kv_mc_accept(int listener)
 		int			fd = accept4(listener, (struct sockaddr *) &address, &length,
 								 SOCK_NONBLOCK | SOCK_CLOEXEC);
 
-		if (fd < 0)				/* none, or gone, or no descriptor: it is tried again */
+		if (fd < 0)		/* no connection, or it is gone, or no descriptor: the loop tries again */
 			return errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
 		if (kv_mc_nconnections - ndatagrams >= most_connections ||
 			connections_of_all() >= kv_mc_max_connections)
@@ -427,15 +431,15 @@ kv_mc_is_held(const KvMcConnection *conn)
 	return conn->hold_until != 0 || conn->held_upto != InvalidXLogRecPtr;
 }
 
-/* What epoll is to tell of it. */
+/* The events that epoll is to report. */
 static uint32
 wanted_events(const KvMcConnection *conn)
 {
 	if (kv_mc_pending(&conn->out) > 0 && !kv_mc_is_held(conn))
 		return EPOLLOUT;
 	/*
-	 * as it was: what has come will be done in a moment, mostly, or nothing comes before the
-	 * replies that are held; kv_mc_mute is for the rest
+	 * unchanged: mostly the input will be processed in a moment, or nothing comes before the
+	 * held replies; kv_mc_mute handles the rest
 	 */
 	if (conn->hold_until == 0 &&
 		(conn->working || (kv_mc_pending(&conn->out) > 0 && !conn->eof && !conn->starved)))
@@ -495,8 +499,9 @@ kv_mc_connection_watch(KvMcConnection *conn)
 /* ---- in ---- */
 
 /*
- * Room to read what is needed, at least a little; false: there is none now. Of what is needed and
- * has not come, as much has room as has come: an announcement alone is to cost others little.
+ * Make room to read what is needed, at least a little; false: there is no memory now.  Of the
+ * bytes that are announced, only as many get memory as have arrived, so that an announcement
+ * alone costs others little.
  */
 static bool
 room_to_read(KvMcConnection *conn)
@@ -585,7 +590,7 @@ kv_mc_feed_starved(void)
 
 /* ---- out ---- */
 
-/* Room for what is to be kept, and hardly more: it counts. */
+/* Make room for what is to be kept, and hardly more, because it counts. */
 static void
 make_room_to_keep(KvMcConnection *conn, size_t length)
 {
@@ -597,7 +602,7 @@ make_room_to_keep(KvMcConnection *conn, size_t length)
 		conn->dead = true;
 }
 
-/* Keep bytes that the socket does not take now. */
+/* Keep bytes that the socket does not accept now. */
 static void
 keep(KvMcConnection *conn, const char *data, size_t length)
 {
@@ -616,7 +621,7 @@ add_piece(const char *data, size_t length)
 	said.pieces[said.npieces++].iov_len = length;
 }
 
-/* Bytes that were copied behind the others are said. */
+/* Add the bytes that were just copied to the end of the copied pieces. */
 static void
 add_copied(size_t length)
 {
@@ -677,7 +682,7 @@ kv_mc_tell_pieces(KvMcConnection *conn, const KvMcPieces *pieces)
 	kv_mc_tell(conn, pieces->tail, pieces->tail_length);
 }
 
-/* How many bytes of an attempt to send count as sent. */
+/* How many bytes of an attempt to send count as sent? */
 static size_t
 sent(KvMcConnection *conn, ssize_t result)
 {
@@ -732,7 +737,7 @@ kv_mc_send_rest(KvMcConnection *conn)
 	KvMcBuffer *out = &conn->out;
 
 	if (conn->datagram != NULL)
-		return;					/* kv_mc_connection_watch does it, when all is there */
+		return;					/* kv_mc_connection_watch sends them, when all are there */
 	out->begin += sent(conn, send(conn->fd, out->data + out->begin, kv_mc_pending(out),
 								  MSG_NOSIGNAL | MSG_DONTWAIT));
 	if (kv_mc_pending(out) == 0)
@@ -773,7 +778,7 @@ has_passed(TimestampTz since, int64 ms, TimestampTz now)
 	return ms > 0 && now - since > ms * 1000;
 }
 
-/* Is there a client for whom nothing is done as others have all the memory? */
+/* Is there a client for which no request is executed, because others have all the memory? */
 static bool
 somebody_waits(void)
 {
@@ -789,7 +794,7 @@ somebody_waits(void)
 	return false;
 }
 
-/* Is there a client from whom nothing is read as others have all the memory? */
+/* Is there a client from which nothing is read, because others have all the memory? */
 static bool
 somebody_starves(void)
 {
@@ -806,8 +811,9 @@ somebody_starves(void)
 }
 
 /*
- * Has a client been waited for too long, for the rest of one request or the taking of replies?
- * A byte now and then does not do: beyond the time-out it must move LEAST_RATE.
+ * Has the process waited too long for a client, either for the rest of a request or for it to
+ * read replies?  A byte now and then is not enough: beyond the time-out the client must move
+ * LEAST_RATE.
  */
 static bool
 is_too_slow(KvMcConnection *conn, bool waited_for, int64 timeout, TimestampTz now)
@@ -829,8 +835,8 @@ is_too_slow(KvMcConnection *conn, bool waited_for, int64 timeout, TimestampTz no
 }
 
 /*
- * What has the client taken of what it was sent? Its socket, which holds megabytes, is not told to
- * have room before a good part of them has gone.
+ * How much has the client read of what it was sent?  Its socket, which holds megabytes, is
+ * reported as writable only when a good part of them has been read.
  */
 static void
 look_at_taken(KvMcConnection *conn, TimestampTz now)

@@ -3,8 +3,8 @@
  *		Replies in datagrams.
  *
  * A datagram has a head of four 16-bit numbers, the first byte the higher one: the client's
- * number of the request, the datagram's own number, how many there are, and 0.  A reply has
- * several if need be, up to MOST_SENT.
+ * number of the request, the datagram's own number, how many there are, and 0.  A long reply
+ * has several datagrams, up to MOST_SENT.
  */
 #include "memcached/connection/connection.h"
 
@@ -23,7 +23,7 @@ send_piece(const KvMcConnection *conn, int number, int total, const char *data, 
 	};
 
 	memcpy(piece + KV_MC_DATAGRAM_HEAD, data, length);
-	/* what is not taken is lost, as datagrams may be */
+	/* what the socket does not accept is lost, as datagrams may be */
 	if (sendto(conn->fd, piece, KV_MC_DATAGRAM_HEAD + length, MSG_NOSIGNAL | MSG_DONTWAIT,
 			   (const struct sockaddr *) &to->sender, to->sender_length) > 0)
 		kv_mc_counts[KV_MC_COUNT_BYTES_OUT] += KV_MC_DATAGRAM_HEAD + length;

@@ -2,23 +2,23 @@
  * held.c
  *		Replies that wait until the WAL is on the device (flush.c).
  *
- * In mode "on" a batch's transaction commits in memory; replies to writes are held until the
- * process "kvfdw memcached flusher" has flushed the WAL so far, and synchronous standbys
- * have it (M 1).  Meanwhile the loop goes on with the requests of others: reads are not held
- * up, and writes that come while a flush runs share the next one.
+ * In mode "on" a batch's transaction commits in memory.  Replies to writes are held until the
+ * process "kvfdw memcached flusher" has flushed the WAL up to the commit, and synchronous
+ * standbys have it (M 1).  In that time the loop serves the requests of other clients: reads
+ * are not held up, and writes that arrive while a flush runs share the next one.
  *
- * A process asks for a flush when it has nothing else to do.  But those whose replies have
- * just been sent are about to ask again, and if the next flush began without them there
- * would be two groups of clients that take batches, each with half of the writes.  So it
- * lingers until as many replies are held as were sent, for half of the time that a flush
- * takes at most.  Where there is always something else to do, as others read, it asks when
- * the first of those replies has been held for MOST_HELD_US.
+ * A process asks for a flush when it has nothing else to do.  But clients whose replies have
+ * just been sent are about to write again.  If the next flush began without them, there would
+ * be two groups of clients that alternate, each with half of the writes.  So the process
+ * lingers until as many replies are held as were sent, for half of the duration of a flush at
+ * most.  Where there is always something else to do, because other clients read, the process
+ * asks when the first of those replies has been held for MOST_HELD_US.
  *
- * A batch flushes for itself if all the clients that there are have requests in it or are held:
- * nobody
- * is held up by that, and there is no other process to be woken.  To come to that a batch that only
- * writes lingers, too, before it is done. Without the flusher each batch flushes for itself. Not so
- * with synchronous standbys, which may be away: who connects meanwhile would be held up.
+ * A batch flushes the WAL itself if each client has requests in it or is held: the flush makes
+ * no other client wait, and no other process has to be woken.  To reach that state a batch that
+ * only writes lingers, too, before it is executed.  Without the flusher each batch flushes for
+ * itself. With synchronous standbys it does not, because they may be away: clients that connect
+ * in that time would be held up.
  */
 #include "memcached/connection/connection.h"
 
@@ -27,17 +27,17 @@
 #include <poll.h>
 
 #define MOST_LINGER_US	1000
-/* of that so long a batch does not sleep: who is about to write mostly does so sooner */
+/* of its lingering, so long a batch does not sleep: most clients write again within that time */
 #define AWAKE_US		50
-/* so long is a flush not asked for, though there is something else to do */
+/* a flush is requested after so long, even if there is something else to do */
 #define MOST_HELD_US	2000
 
 static XLogRecPtr held_upto = InvalidXLogRecPtr;	/* of the last one held */
 static XLogRecPtr asked_upto = InvalidXLogRecPtr;
 static TimestampTz asked_at = 0;
-/* some reply is held that no flush was asked for; 0: none */
+/* since when a reply is held for which no flush was requested; 0: there is none */
 static TimestampTz unasked_since = 0;
-static int64 flush_us = 0;		/* that the last flush took */
+static int64 flush_us = 0;		/* duration of the last flush */
 static TimestampTz linger_until = 0;
 static int	expected = 0;		/* so many replies may be held soon */
 
@@ -79,7 +79,7 @@ kv_mc_held_beside(void)
 	return n;
 }
 
-/* Send what waits for no more than this; returns how many connections have it. */
+/* Send the replies that wait for no more than this LSN; returns the number of connections. */
 static int
 release(XLogRecPtr upto)
 {
@@ -102,14 +102,17 @@ release(XLogRecPtr upto)
 	return n;
 }
 
-/* How long it is waited for those who are about to write again. */
+/* How long to wait for clients that are about to write again. */
 static int64
 patience_us(void)
 {
 	return Min(flush_us / 2, MOST_LINGER_US);
 }
 
-/* A flush is over: the next one need not begin before those who have their replies are back. */
+/*
+ * A flush is over: the next one need not begin before the clients that have their replies write
+ * again.
+ */
 static void
 flush_over(int released, TimestampTz now)
 {
@@ -150,7 +153,7 @@ kv_mc_held_look(TimestampTz now, bool idle)
 	if (!kv_mc_flusher_runs() && flushed < held_upto)
 	{
 		if (!kv_mc_flush_here(held_upto))
-			return;				/* it ends, and nothing is acknowledged */
+			return;				/* the process ends, and nothing is acknowledged */
 		kv_mc_counts[KV_MC_COUNT_FLUSHES]++;
 		flushed = held_upto;
 	}
@@ -166,7 +169,7 @@ kv_mc_held_look(TimestampTz now, bool idle)
 	unasked_since = 0;
 }
 
-/* Until something comes, or for so long. */
+/* Wait until an event comes, or for so long. */
 static void
 wait_for_events(int epoll_fd, int64 us)
 {

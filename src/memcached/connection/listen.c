@@ -2,10 +2,10 @@
  * listen.c
  *		Listening sockets.
  *
- * Each process has its own, bound with SO_REUSEPORT, so that the kernel deals the
- * connections out.  That would also let two servers share a port and each have half of
- * the clients; so the first process of this one looks whether the port is free.  The
- * Unix socket is the first process's.
+ * Each process has its own, bound with SO_REUSEPORT, so that the kernel distributes the
+ * connections.  SO_REUSEPORT would also let two servers share a port, each with half of the
+ * clients.  So the first process of this server checks whether the port is free.  The Unix
+ * socket belongs to the first process.
  */
 #include "memcached/connection/connection.h"
 
@@ -27,7 +27,8 @@
 #include "utils/varlena.h"
 
 #define MAX_LISTENERS	32
-#define PAUSE_US		100000	/* so long nobody is accepted when there are no descriptors */
+#define PAUSE_US		100000	/* no connection is accepted for so long when no file descriptor
+								 * is free */
 #define SPARE_FILES		64		/* descriptors that are left to PostgreSQL's own files */
 
 static int	listeners[MAX_LISTENERS];
@@ -48,7 +49,7 @@ add_listener(int fd)
 	listeners[nlisteners++] = fd;
 }
 
-/* A socket bound to the address, or -1 with errno. */
+/* Return a socket bound to the address, or -1 with errno. */
 static int
 bind_address(const struct addrinfo *address, bool shared)
 {
@@ -70,7 +71,7 @@ bind_address(const struct addrinfo *address, bool shared)
 	return -1;
 }
 
-/* Does this process listen there, as the address has come by another name? */
+/* Does this process listen there already, because another name has the same address? */
 static bool
 listens_on(const struct addrinfo *address)
 {
@@ -103,7 +104,7 @@ listen_on(const struct addrinfo *address, const char *name, bool first)
 
 		if (probe >= 0)
 		{
-			/* SO_REUSEADDR lets it be bound where another one does not listen yet */
+			/* SO_REUSEADDR permits bind where another server does not listen yet */
 			bool		free = listen(probe, 1) == 0;
 			int			err = errno;
 
@@ -127,7 +128,7 @@ listen_on(const struct addrinfo *address, const char *name, bool first)
 	return true;
 }
 
-/* The addresses of a name, to be freed; NULL: there are none. */
+/* Return the addresses of a name, to be freed; NULL: there are none. */
 static struct addrinfo *
 resolve(const char *name)
 {
@@ -169,7 +170,10 @@ any_listens(void)
 	return false;
 }
 
-/* Names are translated before the lock is taken: that may ask a server, and last. */
+/*
+ * Listen on TCP.  Names are resolved before the lock is taken: that may ask a name server, and
+ * take long.
+ */
 static void
 listen_tcp(void)
 {
@@ -187,7 +191,7 @@ listen_tcp(void)
 				 errmsg("invalid list syntax in parameter \"%s\"", "kvfdw.memcached_listen")));
 	foreach(cell, names)
 	{
-		/* all is enough: others would be in its way */
+		/* "*" includes all others, which would collide with it */
 		if (strcmp(lfirst(cell), "*") == 0)
 		{
 			names = list_make1(lfirst(cell));
@@ -220,7 +224,7 @@ listen_tcp(void)
 	pfree(addresses);
 }
 
-/* Does somebody listen there?  Else what is left of a dead server's socket goes. */
+/* Does a process listen there?  If not, remove the socket that a dead server has left. */
 static bool
 socket_in_use(const struct sockaddr_un *address)
 {
@@ -298,7 +302,7 @@ kv_mc_listen_close(void)
 	unix_path[0] = '\0';
 }
 
-/* Who waits there stays in the queue meanwhile. */
+/* Set the listeners' events.  Connections that wait in the queue stay there. */
 static void
 set_events(uint32 events)
 {
@@ -336,7 +340,7 @@ kv_mc_listen_resume(TimestampTz now)
 	set_events(EPOLLIN);
 }
 
-/* Raises the limit of descriptors if need be and allowed. */
+/* Raise the limit of file descriptors if necessary and allowed. */
 int
 kv_mc_connection_room(void)
 {

@@ -1,10 +1,10 @@
 /*
  * park.c
- *		Connections whose next request cannot be done now.
+ *		Connections whose next request cannot be executed now.
  *
- * They are tried again (M 2).  Whether a transaction has ended is looked at each
- * millisecond, which costs next to nothing.  Any other attempt is a batch, so the intervals
- * between them double, up to a limit.
+ * Their requests are tried again (M 2).  Each millisecond the loop checks whether the
+ * transaction that they wait for has ended, which costs next to nothing.  Any other attempt is
+ * a batch, so the intervals between these double, up to a limit.
  */
 #include "memcached/connection/connection.h"
 
@@ -20,7 +20,7 @@ bool		kv_mc_any_waits = false;
 
 static TimestampTz next_wake = 0;	/* if some connection waits */
 
-/* Transactions that were looked at in this wake. */
+/* Transactions that were checked in this wake. */
 static struct
 {
 	TransactionId xid;
@@ -95,7 +95,7 @@ kv_mc_wake_at(TimestampTz when)
 	kv_mc_any_waits = true;
 }
 
-/* Its obstacle may be gone: the next batch tries. */
+/* Its obstacle may be gone: the next batch tries the request. */
 static void
 unpark(KvMcConnection *conn)
 {
@@ -103,7 +103,10 @@ unpark(KvMcConnection *conn)
 	conn->waits_for = InvalidTransactionId;
 }
 
-/* Does it run?  Many may be parked for one, so what is known of it counts for all in one wake. */
+/*
+ * Does the transaction run?  Many connections may be parked for one, so the answer is kept for
+ * the whole wake.
+ */
 static bool
 is_running(TransactionId xid)
 {

@@ -1,13 +1,13 @@
 /*
  * udp.c
- *		Requests in datagrams, of clients on this machine.
+ *		Requests in datagrams, from clients on this machine.
  *
- * Off by default, and never beyond the loopback addresses: an address of a sender proves
- * nothing, and who forges one would have replies sent to others that are larger than his
- * requests.  There is no authentication, so with passwords there are no datagrams.
+ * Off by default, and never beyond the loopback addresses.  A sender's address proves nothing:
+ * an attacker could forge one, and have replies sent to others that are larger than the
+ * requests. There is no authentication, so with passwords there are no datagrams.
  *
- * Requests have one datagram.  It is served as a connection on which nothing more comes, and that
- * ends with its reply (datagram.c).  The first process has the sockets.
+ * A request is one datagram.  It is served as a connection that sends nothing more and ends
+ * with the reply (datagram.c).  The first process has the sockets.
  */
 #include "memcached/connection/connection.h"
 
@@ -68,7 +68,7 @@ kv_mc_udp_listen(int epoll_fd)
 	listen_on(1, (struct sockaddr *) &six, sizeof(six), epoll_fd);
 }
 
-/* Take what has come at one socket. */
+/* Receive the datagrams of one socket. */
 static void
 receive(int fd)
 {
@@ -81,7 +81,7 @@ receive(int fd)
 		if (got < 0)
 			return;
 		kv_mc_counts[KV_MC_COUNT_BYTES_IN] += got;
-		/* one of several, or none of ours */
+		/* one datagram of several, or not of this protocol */
 		if (got <= KV_MC_DATAGRAM_HEAD || received[2] != 0 || received[3] != 0 ||
 			received[4] != 0 || received[5] != 1)
 			continue;

@@ -1,7 +1,7 @@
 /*
  * commit.c
- *		Transactions of processes that serve clients of memcached: their beginning, commits as the
- *		mode says, and errors.
+ *		Transactions of processes that serve memcached clients: begin, commit as the mode
+ *		says, and errors.
  */
 #include "memcached/process/process.h"
 
@@ -56,7 +56,7 @@ kv_mc_roll_back(void)
 	return message;
 }
 
-/* Commit with this as synchronous_commit. */
+/* Commit with this level as synchronous_commit. */
 static void
 commit_at(int level)
 {
@@ -96,7 +96,7 @@ kv_mc_commit_as(KvMcCommit mode, bool wrote)
 	if (mode == KV_MC_COMMIT_ON)
 	{
 		kv_mc_counts[KV_MC_COUNT_FLUSHES]++;
-		/* told to end, it may not have waited for synchronous standbys (M 1) */
+		/* a process that is told to end may not have waited for synchronous standbys (M 1) */
 		if (ProcDiePending)
 			proc_exit(1);
 	}

@@ -2,8 +2,8 @@
  * count.c
  *		Counters of a process.
  *
- * It counts for itself and publishes that after its batches; a reset is a number that it
- * notices then.
+ * A process counts in its own memory and publishes the counters after its batches.  A reset
+ * increases a number in shared memory, which each process notices before it counts again.
  */
 #include "memcached/process/process.h"
 

@@ -1,12 +1,15 @@
 /*
  * emptied.c
- *		Who does a flush_all, and the tables that it waits for: other processes leave these alone.
+ *		The process that executes a flush_all, and the marks on tables that it waits for: other
+ *		processes leave marked tables alone.
  */
 #include "memcached/process/process.h"
 
 #include "miscadmin.h"
 
-/* whose flush_all is done here, or waits for its tables; NULL: nobody's */
+/*
+ * the connection whose flush_all is executed here, or waits for its tables; NULL: there is none
+ */
 static const struct KvMcConnection *owner = NULL;
 
 void
@@ -54,7 +57,7 @@ kv_mc_empty_mark(Oid relid)
 		if (marked == InvalidOid || marked == relid)
 			return;
 	}
-	/* there is no mark for more: they are had when nobody uses them by chance */
+	/* no mark is free: the table is locked when it happens to be unused */
 }
 
 bool

@@ -1,7 +1,8 @@
 /*
  * flush.c
- *		The process "kvfdw memcached flusher": it flushes the WAL for the others, and waits for
- *		synchronous standbys.  Without it, or where it is not worth while, they do that themselves.
+ *		The process "kvfdw memcached flusher": flushes the WAL for the other processes, and
+ *		waits for synchronous standbys.  Without it, or where that is not worthwhile, they do
+ *		so themselves.
  */
 #include "memcached/process/process.h"
 
@@ -29,9 +30,9 @@ kv_mc_has_standbys(void)
 }
 
 /*
- * Commits of other processes can be seen before they are flushed. The position where WAL is
- * inserted next stands behind the head of a page that has nothing in it yet: that is not WAL to be
- * flushed.
+ * Commits of other processes can be seen before they are flushed.  The position where WAL is
+ * inserted next may be after the header of a page that has nothing in it yet: the header is not
+ * WAL that can be flushed.
  */
 XLogRecPtr
 kv_mc_seen_upto(void)
@@ -100,7 +101,7 @@ leave(int code, Datum arg)
 	}
 }
 
-/* The highest LSN that some process waits for. */
+/* The highest LSN that a process waits for. */
 static XLogRecPtr
 wanted(void)
 {
@@ -153,7 +154,7 @@ kv_memcached_flusher_main(Datum arg)
 		upto = wanted();
 		if (upto > before)
 		{
-			/* a role or a database may have it off */
+			/* a role or a database may have set it to off */
 			if (synchronous_commit == SYNCHRONOUS_COMMIT_OFF)
 				synchronous_commit = SYNCHRONOUS_COMMIT_LOCAL_FLUSH;
 			if (kv_mc_flush_here(upto))

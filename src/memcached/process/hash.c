@@ -2,8 +2,8 @@
  * hash.c
  *		Hashes of keys, and which keys were written a moment ago.
  *
- * Clients choose their keys. So the hash depends on numbers that each process draws for itself:
- * nobody can choose many that are in each other's way in a batch.
+ * Clients choose their keys.  So the hash depends on secret numbers that each process draws: no
+ * client can choose many keys that collide in a batch.
  */
 #include "memcached/process/process.h"
 
@@ -18,7 +18,7 @@ static struct
 }			recent[RECENT_KEYS];
 static uint32 writing_batches = RECENT_BATCHES + 1;
 
-static uint64 numbers[2 + KEY_WORDS];	/* secret ones */
+static uint64 numbers[2 + KEY_WORDS];	/* secret */
 
 bool
 kv_mc_hash_begin(void)
@@ -27,8 +27,8 @@ kv_mc_hash_begin(void)
 }
 
 /*
- * The upper half of a sum: of the length and of each four bytes, times a number of its own.
- * Whichever two keys somebody chooses, the numbers are those with which they meet once in 2^32
+ * The upper half of a sum of products: the length and each four bytes, each times a number of
+ * its own.  For any two keys the numbers are drawn such that the keys collide once in 2^32
  * times.
  */
 uint32

@@ -1,6 +1,6 @@
 /*
  * process.c
- *		What a process is: its place in shared memory, its settings, its role.
+ *		Setup of a process: its entry in shared memory, its settings, its role.
  */
 #include "memcached/process/process.h"
 

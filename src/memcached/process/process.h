@@ -1,10 +1,11 @@
 /*
  * process.h
- *		What every process of the memcached front end is made of: settings, shared memory,
- *		counters, transactions, the WAL's flush, the marks of a flush_all.
+ *		The base of every process of the memcached front end: settings, shared memory,
+ *		counters, transactions, WAL flushes, the marks of a flush_all.
  *
- * It knows no connection and no table.  No lock is held on entry or when these return, but
- * in shared memory KvMcShared.lock guards what says so.  Errors are PostgreSQL's own.
+ * This module knows no connection and no table. Locks: none is held on entry or when these
+ * functions return.  KvMcShared.lock guards the fields of shared memory that say so. Errors:
+ * PostgreSQL's own.
  */
 #ifndef KV_MEMCACHED_PROCESS_H
 #define KV_MEMCACHED_PROCESS_H
@@ -56,7 +57,7 @@ extern int	kv_mc_reap_rate;
 extern int	kv_mc_udp_port;
 extern bool kv_mc_flush_all;
 
-extern void kv_mc_settings(void);	/* defines them */
+extern void kv_mc_settings(void);	/* defines the settings */
 
 /* ---- process.c ---- */
 
@@ -77,14 +78,14 @@ typedef enum KvMcCount
 	KV_MC_COUNTERS
 } KvMcCount;
 
-/* Written by the process alone, but for the reset. */
+/* Written by its process alone, but for the reset. */
 typedef struct KvMcWorkerState
 {
 	int			pid;			/* 0: it does not run */
 	bool		listens;		/* guarded by KvMcShared.lock */
 	TimestampTz started;
 	Latch	   *latch;		/* NULL: it does not run */
-	pg_atomic_uint64 wanted;	/* this much of the WAL is to be flushed */
+	pg_atomic_uint64 wanted;	/* the WAL is to be flushed up to here */
 	pg_atomic_uint32 connections;
 	pg_atomic_uint64 memory;	/* bytes of buffers */
 	pg_atomic_uint64 counts[KV_MC_COUNTERS];
@@ -102,27 +103,27 @@ typedef struct KvMcLater
 
 typedef struct KvMcShared
 {
-	LWLock		lock;			/* of who listens, held while sockets are made; and of later */
+	LWLock		lock;			/* of listens, held while sockets are made; and of later */
 	int			tranche;
 	pg_atomic_uint32 resets;	/* counters are to be set to 0 */
-	pg_atomic_uint32 emptier;	/* pid of the process that does a flush_all, or 0 … */
-	pg_atomic_uint32 emptied[KV_MC_MAX_EMPTIED];	/* … and tables that it waits for */
+	pg_atomic_uint32 emptier;	/* pid of the process that executes a flush_all, or 0 */
+	pg_atomic_uint32 emptied[KV_MC_MAX_EMPTIED];	/* tables that the flush_all waits for */
 	KvMcLater	later[KV_MC_MAX_LATER];	/* guarded by lock */
 	Latch	   *wal_flusher_latch;	/* NULL: it does not run */
-	Latch	   *reaper_latch; /* likewise */
-	pg_atomic_uint64 flushed;	/* the WAL is on the device, and on standbys, so far */
-	pg_atomic_uint32 room_wanted;	/* a batch has found no memory for recent versions */
+	Latch	   *reaper_latch; /* NULL: it does not run */
+	pg_atomic_uint64 flushed; /* the WAL is on the device and on synchronous standbys up to here */
+	pg_atomic_uint32 room_wanted;	/* a batch has found no memtable memory */
 	KvMcWorkerState workers[KV_MC_MAX_WORKERS + 1];	/* the last one: the reaper */
 } KvMcShared;
 
 extern KvMcShared *kv_mc_shared;
 extern KvMcWorkerState *kv_mc_me;	/* this process's, in a worker */
-extern int	kv_mc_my_number;		/* … and its number, from 0 */
+extern int	kv_mc_my_number;		/* the number of this process, from 0 */
 
 /*
- * In a transaction: FATAL if clients would be superusers without a password, as a role that may do
- * everything is nothing to give to whoever connects; or if this process's role was dropped or has
- * another name.  It starts again with the role that has the name then, if there is one.
+ * In a transaction: FATAL if clients would be superusers without a password, or if this
+ * process's role was dropped or renamed.  In the second case the process starts again with the
+ * role that has the name then, if there is one.
  */
 extern void kv_mc_check_role(void);
 /* Settings that a role or database must not change for these processes. */
@@ -131,93 +132,97 @@ extern void kv_mc_set_options(void);
 /* ---- count.c ---- */
 
 extern uint64 kv_mc_counts[KV_MC_COUNTERS];	/* of this process; published now and then */
-/* Set them to 0 if a reset has come since: before anything is counted that came after it. */
+/* Set the counters to 0 if there was a reset: call this before anything later is counted. */
 extern void kv_mc_heed_reset(void);
-/* Let others see them, likewise. */
+/* Publish the counters; sets them to 0 before if there was a reset. */
 extern void kv_mc_publish(void);
-/* Set those of all processes to 0: each notices it then. */
+/* Set the counters of all processes to 0: each process notices the reset. */
 extern void kv_mc_reset_counts(void);
 
 /* ---- commit.c ---- */
 
 /*
- * Begin a transaction, now: that of a process which no client sends statements begins else when its
- * last one did.
+ * Begin a transaction, now: a process without a client that sends statements would else use the
+ * start time of its last one.
  */
 extern void kv_mc_begin(void);
-/* In a PG_CATCH: report the error in the log, where one of a kind per second is enough. */
+/* In a PG_CATCH: report the error in the log, once per second for each kind. */
 extern void kv_mc_log_error(const ErrorData *edata);
-/* After an ERROR: what has happened, in static memory; the transaction is rolled back. */
+/* After an ERROR: roll back the transaction, and return the error's text, in static memory. */
 extern const char *kv_mc_roll_back(void);
 /*
- * Commit; if something was written, as the mode says, and the process ends if it was told to (M 1).
+ * Commit; if something was written, as the mode says.  The process ends if it was told to (M
+ * 1).
  */
 extern void kv_mc_commit_as(KvMcCommit mode, bool wrote);
-/* Commit, on this server's device; synchronous standbys are not waited for. */
+/* Commit on this server's device only, without waiting for synchronous standbys. */
 extern void kv_mc_commit_here(void);
-/* The WAL that replies in mode "drain" have run ahead of, or 0. */
+/* How far replies in mode "drain" have run ahead of the WAL's flush, or 0. */
 extern XLogRecPtr kv_mc_unflushed;
 extern void kv_mc_flush_wal(void);
 
 /* ---- flush.c: the process that flushes the WAL for others ---- */
 
-/* Is there a process to flush for others? */
+/* Does the process run that flushes the WAL for the others? */
 extern bool kv_mc_flusher_runs(void);
-/* Are there synchronous standbys to be waited for, by name at least? */
+/* Are synchronous standbys configured? */
 extern bool kv_mc_has_standbys(void);
-/* How far the WAL must be flushed for all that can be seen now; invalid: it is. */
+/* The LSN up to which the WAL must be flushed for all that can be seen now; invalid: it is. */
 extern XLogRecPtr kv_mc_seen_upto(void);
 /*
- * Flush the WAL here and wait for synchronous standbys.  False: the wait was broken off, as the
- * process is told to end.
+ * Flush the WAL here and wait for synchronous standbys.  False: the wait was broken off,
+ * because the process is told to end.
  */
 extern bool kv_mc_flush_here(XLogRecPtr upto);
-/* Have it flushed, some time soon. */
+/* Have the flusher flush the WAL up to here. */
 extern void kv_mc_ask_flush(XLogRecPtr upto);
 /* The process "kvfdw memcached flusher".  Does not return. */
 extern PGDLLEXPORT void kv_memcached_flusher_main(Datum arg);
 
-/* ---- emptied.c: who empties tables, and which ---- */
+/* ---- emptied.c: the process that empties tables, and the tables ---- */
 
 /*
- * This process is the one that empties tables, for this connection or the reaper (NULL); false:
- * another one is, or it does that for another connection.
+ * Become the process that empties tables, for this connection or the reaper (NULL).  False:
+ * another process is, or this one is for another connection.
  */
 extern bool kv_mc_empty_begin(const struct KvMcConnection *conn);
-extern void kv_mc_empty_over(void);	/* … it is done, or given up */
+extern void kv_mc_empty_over(void);	/* the flush_all is done, or given up */
 /*
- * The connection is closed, or goes on with this request: a flush_all of it that waits, and is
- * another, is given up.
+ * The connection is closed, or proceeds with this request: give up a flush_all of it that
+ * waits, unless it is this request.
  */
 extern void kv_mc_empty_leave(const struct KvMcConnection *conn, const KvMcRequest *request);
-/* Other processes are to leave the table alone, until it is over. */
+/* Mark a table, so that other processes leave it alone until kv_mc_empty_over. */
 extern void kv_mc_empty_mark(Oid relid);
-extern bool kv_mc_empty_wants(Oid relid);	/* another process has marked it */
+extern bool kv_mc_empty_wants(Oid relid);	/* has another process marked it? */
 
-/* ---- room.c: memory for recent versions ---- */
+/* ---- room.c: memtable memory ---- */
 
-/* A batch has found none: the reaper is to look whether the maintainer makes some, … */
+/*
+ * A batch has found no memtable memory: ask the reaper to look whether the maintainer frees
+ * some.
+ */
 extern void kv_mc_want_room(void);
 /*
- * … and does this: makes some in its place. Returns µs until it is to be called again, if it is not
- * told before.
+ * Called by the reaper: frees memtable memory if the maintainer is too busy.  Returns µs until
+ * it is to be called again, unless kv_mc_want_room is called before.
  */
 extern int64 kv_mc_make_room(void);
 
 /* ---- hash.c ---- */
 
 /*
- * Once in a process, before the next one: draws what its hashes depend on. False: there are no
- * random numbers.
+ * Called once in a process, before kv_mc_hash: draws the secret numbers of its hashes.  False:
+ * there are no random numbers.
  */
 extern bool kv_mc_hash_begin(void);
-/* Of a key of up to KV_MC_MAX_KEY bytes, for this process alone. */
+/* The hash of a key of up to KV_MC_MAX_KEY bytes, for this process alone. */
 extern uint32 kv_mc_hash(const char *key, int length);
 /* A batch begins to write. */
 extern void kv_mc_begin_writes(void);
 /*
- * Was a key of this hash written in the last few batches, so that sessions may be waiting for its
- * row? Notes that it is.
+ * Was a key of this hash written in the last few batches, so that sessions may be waiting for
+ * its row?  Notes that it is written now.
  */
 extern bool kv_mc_was_written(uint32 hash);
 

@@ -1,12 +1,11 @@
 /*
  * room.c
- *		Memory for recent versions, where the maintainer is busy.
+ *		Memtable memory, where the maintainer is busy.
  *
- * A batch that finds none sets requests aside, and the maintainer is asked for some (kv_put_if).
- * That may
- * be at work on a large shard for minutes. A session would do its work then; a batch may not take
- * so long
- * (M 2).  So the reaper does it, for whom nobody waits.
+ * A batch that finds no memtable memory sets requests aside, and the maintainer is asked for
+ * some (kv_put_if).  The maintainer may work on a large shard for minutes.  A session would do
+ * its work then; a batch may not take so long (M 2).  So the reaper does it, for which no
+ * client waits.
  */
 #include "memcached/process/process.h"
 
@@ -15,7 +14,7 @@
 #include "access/xact.h"
 #include "storage/latch.h"
 
-#define PATIENCE_MS		200		/* with the maintainer: less than requests have */
+#define PATIENCE_MS		200		/* time for the maintainer: less than requests have */
 
 void
 kv_mc_want_room(void)
@@ -32,7 +31,7 @@ kv_mc_make_room(void)
 	static TimestampTz again = 0;	/* not before */
 	MemoryContext context = CurrentMemoryContext;
 	TimestampTz now = kv_clock();
-	volatile int ms = 1000;		/* if an ERROR comes in between */
+	volatile int ms = 1000;		/* if there is an ERROR */
 
 	if (pg_atomic_read_u32(&kv_mc_shared->room_wanted) == 0)
 		return PG_INT64_MAX;

@@ -7,8 +7,8 @@
  *		 8	length of extras, key and value (4)
  *		12	opaque (4)		16	cas number (8)
  *
- * Numbers have their first byte first.  A packet whose lengths cannot be, or not
- * for its opcode, ends the connection, for where the next begins is not known.
+ * Numbers are big-endian.  A packet with impossible lengths, or with lengths that do not fit
+ * its opcode, ends the connection, because the beginning of the next packet is not known.
  */
 #include "memcached/protocol/parse.h"
 
@@ -22,16 +22,19 @@ typedef struct Packet
 	size_t		body_length;
 } Packet;
 
-/* What an opcode is.  Of the numbers of its extras: flags, exptime; memtable, initial, exptime. */
+/*
+ * Properties of an opcode.  The numbers of its extras are: flags, exptime; or delta, initial,
+ * exptime.
+ */
 typedef struct Opcode
 {
 	uint8_t		opcode;
-	uint8_t		quiet;			/* its quiet twin; 0: has none */
+	uint8_t		quiet;			/* its quiet variant; 0: it has none */
 	KvMcCommand command;
 	uint8_t		extras;			/* bytes */
-	bool		key;			/* has one; else none */
-	bool		value;			/* may have one; else none */
-	bool		with_key;		/* the reply has */
+	bool		key;			/* there is a key; else none */
+	bool		value;			/* there may be a value; else none */
+	bool		with_key;		/* the reply has the key */
 	bool		with_value;
 } Opcode;
 
@@ -72,7 +75,7 @@ number_at(const unsigned char *at, int bytes)
 
 /* ---- replies that are known ---- */
 
-/* An error whose packet is read to its end: left bytes of it are still to be consumed. */
+/* Say an error whose packet is read to its end: left bytes of it are still to be consumed. */
 static bool
 say_status(KvMcInput *in, uint16_t status, const char *text, uint64_t left)
 {
@@ -81,7 +84,7 @@ say_status(KvMcInput *in, uint16_t status, const char *text, uint64_t left)
 	return kv_mc_say(in, text);
 }
 
-/* An error after which nothing is read. */
+/* Say an error after which nothing is read. */
 static bool
 say_and_close(KvMcInput *in, uint16_t status, const char *text)
 {
@@ -99,8 +102,8 @@ say_invalid(KvMcInput *in)
 /* ---- SASL ---- */
 
 /*
- * PLAIN's message: whom to be, user, password, with a zero byte between. Whom to be can be the user
- * only.
+ * Parse PLAIN's message: authorization identity, user, password, with a zero byte between
+ * them.  The identity may only be the user's.
  */
 static bool
 take_plain(KvMcRequest *request, const char *at, size_t length)
@@ -119,7 +122,7 @@ take_plain(KvMcRequest *request, const char *at, size_t length)
 						  && memcmp(at, request->user, request->user_length) == 0);
 }
 
-/* The packet is whole. */
+/* Take the user and the password of a complete packet. */
 static bool
 take_secret(KvMcInput *in, const Packet *packet)
 {
@@ -150,7 +153,7 @@ take_secret(KvMcInput *in, const Packet *packet)
 	return say_status(in, KV_MC_STATUS_AUTH_ERROR, "Auth failure.", 0);
 }
 
-/* Authentication, where it is asked for; else its opcodes are unknown. */
+/* Parse authentication, where it is required; else its opcodes are unknown. */
 static bool
 parse_sasl(KvMcInput *in, const Packet *packet)
 {
@@ -256,7 +259,7 @@ parse_opcode(KvMcInput *in, const Packet *packet, const Opcode *opcode)
 		request->value = in->limits->version;
 		request->value_length = strlen(in->limits->version);
 	}
-	/* with a number, all three are cas */
+	/* with a cas number, all three are cas */
 	if (request->has_cas && (request->command == KV_MC_SET || request->command == KV_MC_ADD
 							 || request->command == KV_MC_REPLACE))
 		request->command = KV_MC_CAS;
@@ -305,7 +308,7 @@ parse_stat(KvMcInput *in, const Packet *packet)
 	space = memchr(request->key, ' ', request->key_length);
 	if (space)
 	{
-		/* as a line of text has it */
+		/* as a text line has it */
 		request->value = space + 1;
 		request->value_length = (size_t) (request->key + request->key_length - request->value);
 		request->key_length = (uint16_t) (space - request->key);

@@ -4,7 +4,7 @@
  */
 #include "memcached/protocol/parse.h"
 
-#define LONGEST_MEMTABLE	(INT64_C(60) * 60 * 24 * 30) /* seconds; more is a time */
+#define LONGEST_MEMTABLE	(INT64_C(60) * 60 * 24 * 30) /* seconds; larger numbers are Unix time */
 #define EXPIRED			1
 
 int64_t
@@ -86,7 +86,7 @@ set_expires(KvMcItem *item, int64_t exptime, const KvMcFold *fold)
 	item->expires_rounded = false;
 }
 
-/* A new item in the place of what was there. */
+/* Store a new item in the place of the old one. */
 static void
 store(KvMcItem *item, const KvMcRequest *request, KvMcFold *fold)
 {
@@ -97,7 +97,7 @@ store(KvMcItem *item, const KvMcRequest *request, KvMcFold *fold)
 	mark(item, fold);
 }
 
-/* The item that a request makes where there is none. */
+/* Make the item of a request where there is none. */
 static void
 vivify(KvMcItem *item, const KvMcRequest *request, KvMcFold *fold, const char *value, size_t length)
 {
@@ -126,9 +126,9 @@ touch(KvMcItem *item, const KvMcRequest *request, KvMcFold *fold)
 }
 
 /*
- * More bytes behind the value, or before it.  A value that has grown once gets
- * room for more, so that many requests do not copy it as many times.  What
- * earlier replies point to stays as it is.
+ * Append bytes to the value, or prepend them.  A value that has grown once gets memory for
+ * more, so that many requests do not copy it as many times.  The bytes that earlier replies
+ * point to stay unchanged.
  */
 static void
 grow(KvMcItem *item, const char *more, size_t length, bool before, KvMcFold *fold)
@@ -193,7 +193,7 @@ apply_cas(KvMcItem *item, const KvMcRequest *request, KvMcFold *fold)
 	}
 	if (!request->stale || request->cas == 0)
 		return KV_MC_EXISTS;
-	/* who has another number has an older one: his value may be served meanwhile */
+	/* the client has an older number: its value may be served as stale */
 	store(item, request, fold);
 	item->expires = expires;
 	item->expires_rounded = rounded;

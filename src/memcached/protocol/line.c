@@ -1,7 +1,7 @@
 /*
  * line.c
- *		What classic and meta commands share: replies that are known at once, and the data behind a
- *		line.
+ *		Shared by classic and meta commands: replies that are known at once, and the data after
+ *		a line.
  */
 #include "memcached/protocol/parse.h"
 

@@ -14,7 +14,7 @@
 static const char invalid_flag[] = "CLIENT_ERROR invalid flag";
 static const char unsupported_flag[] = "CLIENT_ERROR unsupported flag";
 
-/* A number of seconds that a flag has. */
+/* Take the number of seconds that follows a flag. */
 static bool
 take_exptime(KvMcToken token, int64_t *exptime, const char **wrong)
 {
@@ -39,18 +39,18 @@ take_key_in_base64(KvMcRequest *request, const char **wrong)
 }
 
 /*
- * What is looked at when all flags are known to be right by themselves: memcached says
- * of a line what is wrong with a flag rather than what is wrong with these.
+ * Flags that are checked together when each flag alone is known to be right: memcached reports
+ * an error of a single flag before an error of their combination.
  */
 typedef struct KvMcLate
 {
 	bool		has_mode;
-	char		mode;			/* of M */
+	char		mode;			/* the argument of M */
 	bool		long_opaque;
 } KvMcLate;
 
 /*
- * The mode of ms and ma, whose letters differ; the other commands have no use for it. NULL: it is
+ * Set the mode of ms and ma, whose letters differ; the other commands ignore it.  NULL: it is
  * right.
  */
 static const char *
@@ -77,7 +77,7 @@ set_mode(KvMcRequest *request, const KvMcLate *late)
 	return NULL;
 }
 
-/* A flag with what follows it.  Known ones that the command has no use for are no error. */
+/* Take a flag with its argument.  A known flag that the command ignores is no error. */
 static bool
 take_flag(KvMcRequest *request, char flag, KvMcToken token, KvMcLate *late, const char **wrong)
 {
@@ -141,8 +141,8 @@ take_flag(KvMcRequest *request, char flag, KvMcToken token, KvMcLate *late, cons
 }
 
 /*
- * The flags from this token on.  NULL: each is right; else what is wrong with
- * the last one that is not, or with the first that is none.
+ * Take the flags from this token on.  NULL: all are right; else the error of the last wrong
+ * one, or of the first that is no flag.
  */
 static const char *
 take_flags(KvMcRequest *request, const KvMcLine *line, int first, KvMcLate *late)
@@ -173,7 +173,7 @@ take_flags(KvMcRequest *request, const KvMcLine *line, int first, KvMcLate *late
 	return wrong;
 }
 
-/* What is wrong with flags that are right by themselves; NULL: nothing. */
+/* Check the combination of flags; NULL: it is right, else the error. */
 static const char *
 take_late(KvMcRequest *request, const KvMcLate *late)
 {
@@ -215,7 +215,7 @@ parse_set(KvMcInput *in, const KvMcLine *line)
 	return kv_mc_take_data(in, line, length);
 }
 
-/* mg, md and ma have all in their line. */
+/* Parse mg, md and ma, which are complete in their line. */
 static bool
 parse_line(KvMcInput *in, const KvMcLine *line, KvMcCommand command)
 {

@@ -4,7 +4,7 @@
  */
 #include "memcached/protocol/parse.h"
 
-/* A number of digits alone; false: it is none, or has more than 64 bits. */
+/* Read a number of digits alone; false: it is none, or has more than 64 bits. */
 static bool
 read_digits(const char *at, size_t length, uint64_t *number)
 {
@@ -28,7 +28,7 @@ is_space(char byte)
 }
 
 /*
- * A number as memcached reads it with strtol: white space, a sign, digits, and then nothing or
+ * Read a number as memcached does with strtol: white space, a sign, digits, and then nothing or
  * white space, whatever follows that.
  */
 static bool
@@ -56,7 +56,7 @@ kv_mc_number(KvMcToken token, uint64_t *number)
 
 	if (!read_number(token, &negative, number))
 		return false;
-	/* memcached refuses a minus only if what strtoul has made of it has the highest bit */
+	/* memcached refuses a minus only if strtoul's result has the highest bit */
 	if (negative)
 		*number = -*number;
 	return !negative || *number <= INT64_MAX;

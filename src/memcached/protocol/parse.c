@@ -1,6 +1,6 @@
 /*
  * parse.c
- *		The beginning of every protocol: which it is, and what is swallowed.
+ *		Entry of the parsers: which protocol it is, and bytes to be swallowed.
  */
 #include "memcached/protocol/parse.h"
 

@@ -1,11 +1,11 @@
 /*
  * print.c
- *		Replies into bytes: classic lines, meta lines, packets.
+ *		Replies to bytes: classic lines, meta lines, packets.
  */
 #include "memcached/protocol/parse.h"
 
 #define HEADER_SIZE		24
-#define LONGEST_MESSAGE	800			/* bytes of an ERROR's; the rest is for what goes before */
+#define LONGEST_MESSAGE	800		/* bytes of an ERROR's message; the rest is for what precedes it */
 
 static const char not_numeric[] = "CLIENT_ERROR cannot increment or decrement non-numeric value";
 
@@ -22,7 +22,7 @@ put_text(char *to, const char *text)
 	return put(to, text, strlen(text));
 }
 
-/* A message in one line, cut to what fits. */
+/* Put a message in one line, cut to what fits. */
 static char *
 put_message(char *to, const KvMcReply *reply)
 {
@@ -39,7 +39,7 @@ is_error(const KvMcReply *reply)
 	return reply->outcome == KV_MC_ERROR || reply->outcome == KV_MC_CLIENT_ERROR;
 }
 
-/* A line of text that is all of a reply; lines of errors too. */
+/* Finish a line of text that is the whole reply, errors included. */
 static void
 finish_line(KvMcPieces *pieces, char *head, char *to)
 {
@@ -100,7 +100,7 @@ print_classic_value(const KvMcRequest *request, const KvMcReply *reply, char *he
 		set_tail(pieces, "END\r\n");
 }
 
-/* The outcome of a command that has one line for each. */
+/* The word for the outcome of a command that replies with one word. */
 static const char *
 classic_word(const KvMcRequest *request, const KvMcReply *reply)
 {
@@ -177,7 +177,7 @@ put_ttl(char *to, int64_t ttl)
 	return ttl < 0 ? put(to, "-1", 2) : kv_mc_put_number(to, (uint64_t) ttl);
 }
 
-/* A flag of the reply, if it has one for this of the request. */
+/* Put a flag of the reply, if the reply has one for this flag of the request. */
 static char *
 put_flag(char *to, const KvMcRequest *request, const KvMcReply *reply, const char *flag,
 		 size_t length, int64_t ttl)
@@ -237,7 +237,7 @@ put_flags(char *to, const KvMcRequest *request, const KvMcReply *reply)
 	return reply->won ? put(to, " W", 2) : to;
 }
 
-/* Quiet requests say nothing of these. */
+/* Is the outcome one that a quiet request does not report? */
 static bool
 is_usual(const KvMcRequest *request, const KvMcReply *reply)
 {
@@ -316,7 +316,7 @@ put_big(char *to, uint64_t number, int bytes)
 	return to;
 }
 
-/* A header, behind which the rest of the packet is put. */
+/* Put a header, after which the rest of the packet is put. */
 static char *
 put_header(char *to, const KvMcRequest *request, uint16_t status, uint8_t extras, size_t key,
 		   size_t body, uint64_t cas)
@@ -339,7 +339,7 @@ finish_packet(KvMcPieces *pieces, char *head, char *to)
 	pieces->head_length = (size_t) (to - head);
 }
 
-/* A packet that is a status, with a text. */
+/* Print a packet of a status with a text. */
 static void
 print_status(const KvMcRequest *request, uint16_t status, const char *text, size_t length,
 			 char *head, KvMcPieces *pieces)
@@ -362,7 +362,7 @@ print_packet_error(const KvMcRequest *request, const KvMcReply *reply, char *hea
 	finish_packet(pieces, head, to + length);
 }
 
-/* The status of what did not succeed, and its text. */
+/* The status of a request that failed, and its text. */
 static uint16_t
 failure(const KvMcRequest *request, const KvMcReply *reply, const char **text)
 {
@@ -392,7 +392,7 @@ failure(const KvMcRequest *request, const KvMcReply *reply, const char **text)
 	}
 }
 
-/* A get's and a touch's. */
+/* Print the reply of a get or a touch. */
 static void
 print_packet_value(const KvMcRequest *request, const KvMcReply *reply, char *head,
 				   KvMcPieces *pieces)

@@ -1,20 +1,19 @@
 /*
  * protocol.h
- *		The protocols of memcached, without a server: requests out of bytes, what
- *		a request does to an item, replies into bytes.
+ *		The memcached protocols, without a server: bytes to requests, what a request does to
+ *		an item, replies to bytes.
  *
- * The files behind this header (parse.c, line.c, text.c, meta.c, binary.c, item.c,
- * print.c, number.c) know neither PostgreSQL nor the engine.  They allocate
- * nothing, raise nothing, keep nothing but what is in the structs here, and also
- * build as a plain program (test/unit).
+ * The files of this module (parse.c, line.c, text.c, meta.c, binary.c, item.c, print.c,
+ * number.c) use neither PostgreSQL nor the engine.  They allocate nothing, raise nothing, and
+ * keep nothing but the structs here.  They also build as a plain program (test/unit).
  *
- *		bytes → kv_mc_parse → KvMcRequest → kv_mc_apply → KvMcReply → kv_mc_print → bytes
+ *	bytes → kv_mc_parse → KvMcRequest → kv_mc_apply → KvMcReply → kv_mc_print → bytes
  *
- * Every request is answered, and in the order of parsing; also those that are
- * wrong (KV_MC_SAY: their reply is known already) and those whose reply has no
- * bytes.  What a request points to lies in the input buffer, except a key that
- * was sent in base64, which the request has itself (kv_mc_key): a request may be
- * copied, the buffer may not be moved while there are requests of it.
+ * Every request is answered, in the order of parsing.  This includes wrong requests (KV_MC_SAY:
+ * their reply is known already) and requests whose reply has no bytes.  A request points into
+ * the input buffer, except for a key that was sent in base64, which the request stores itself
+ * (kv_mc_key).  A request may be copied; the buffer may not be moved while requests point to
+ * it.
  */
 #ifndef KV_MEMCACHED_PROTOCOL_H
 #define KV_MEMCACHED_PROTOCOL_H
@@ -25,17 +24,17 @@
 
 #define KV_MC_MAX_KEY		250		/* bytes */
 #define KV_MC_MAX_OPAQUE	31		/* bytes of a meta request's opaque, without its O */
-#define KV_MC_HEAD_SIZE		1024	/* room that a printer needs */
+#define KV_MC_HEAD_SIZE		1024	/* bytes that a printer needs */
 #define KV_MC_NO_VIVIFY		INT64_MIN
 
 /* What the server allows; may be changed between two calls of kv_mc_parse. */
 typedef struct KvMcLimits
 {
 	size_t		item_size;		/* bytes of a value */
-	size_t		memory;			/* a request longer than this has no room; 0: any has */
+	size_t		memory;			/* a longer request is refused; 0: no limit */
 	size_t		line;			/* bytes of a command line: 2048 */
-	size_t		get_line;		/* likewise, of get, gets, gat and gats, which have many keys */
-	bool		flush_all;		/* it is allowed */
+	size_t		get_line;	/* bytes of the line of get, gets, gat and gats, which have many keys */
+	bool		flush_all;		/* flush_all is allowed */
 	bool		auth;			/* clients must authenticate */
 	const char *version;		/* what "version" says */
 } KvMcLimits;
@@ -46,9 +45,8 @@ typedef enum KvMcProtocol
 } KvMcProtocol;
 
 /*
- * What a connection is in the midst of.  All zeroes is a new one.  Changed by
- * kv_mc_parse and kv_mc_authenticated alone; a copy taken before a call of
- * kv_mc_parse puts it back to where it was.
+ * The state of a connection's input.  All zeroes is a new one.  Changed by kv_mc_parse and
+ * kv_mc_authenticated alone; a copy taken before a call of kv_mc_parse restores the state.
  */
 typedef struct KvMcStream
 {
@@ -58,8 +56,8 @@ typedef struct KvMcStream
 	bool		sasl_begun;		/* PLAIN was begun with no data, which come in a step */
 	bool		in_get;			/* the keys of a get's line are being taken */
 	bool		get_cas;		/* it is gets or gats */
-	bool		get_touch;		/* it is gat or gats … */
-	int64_t		get_exptime;	/* … with this */
+	bool		get_touch;		/* it is gat or gats */
+	int64_t		get_exptime;	/* the exptime of gat or gats */
 	size_t		scanned;		/* bytes at the beginning that have no newline */
 	uint64_t	swallow;		/* bytes to be thrown away first */
 	bool		closed;			/* the last request closes; nothing more is parsed */
@@ -73,13 +71,13 @@ typedef enum KvMcCommand
 	KV_MC_QUIT,					/* no reply, or binary's empty one; close is set */
 	KV_MC_AUTH,					/* user, password: check them, then kv_mc_authenticated */
 	KV_MC_FLUSH,				/* exptime: delay, or a time; ≤ 0: now */
-	KV_MC_STATS,				/* key: its argument; value: what follows that */
+	KV_MC_STATS,				/* key: its argument; value: the text that follows it */
 	/* with the item of the key */
 	KV_MC_GET,					/* get, gets, and binary's */
 	KV_MC_TOUCH,				/* touch, gat, gats */
 	KV_MC_SET, KV_MC_ADD, KV_MC_REPLACE, KV_MC_APPEND, KV_MC_PREPEND, KV_MC_CAS,
 	KV_MC_DELETE,
-	/* of a set whose value cannot be taken: the item goes, then as SAY */
+	/* a set whose value cannot be accepted: the item is deleted, then as SAY */
 	KV_MC_DISCARD,
 	KV_MC_INCR, KV_MC_DECR,
 	KV_MC_META_GET,				/* mg */
@@ -110,8 +108,8 @@ typedef struct KvMcRequest
 {
 	KvMcCommand command;
 	KvMcForm	form;
-	bool		noreply;		/* classic: nothing is said at all */
-	bool		quiet;			/* meta, binary: nothing is said of the usual outcome */
+	bool		noreply;		/* classic: there is no reply at all */
+	bool		quiet;			/* meta, binary: the usual outcome has no reply */
 	bool		close;			/* close the connection when the reply has been sent */
 	bool		with_cas;		/* classic: VALUE has the cas number */
 	bool		with_key;		/* binary: the reply has the key */
@@ -120,15 +118,16 @@ typedef struct KvMcRequest
 	bool		key_in_base64;	/* meta b: the key is in decoded */
 	bool		has_cas;		/* only if the item's cas number is cas */
 	bool		touch;			/* there is a new exptime: TOUCH, or T of mg, md and ma */
-	bool		touch_made;		/* … which stands behind N: also for the item that N makes */
+	bool		touch_made;	/* T follows N: the new exptime applies also to the item that N makes */
 	bool		stale;			/* meta I */
-	bool		recache;		/* meta R: recache_exptime … */
-	bool		recache_touched;	/* … against what T, which came first, has made of it */
-	bool		replaces;		/* it stores whatever was there: if it cannot, that must go */
-	uint8_t		opcode;			/* binary: goes back as it came */
-	uint32_t	opaque;			/* binary: likewise, in the client's byte order */
+	bool		recache;		/* meta R: recache_exptime is set */
+	bool		recache_touched;	/* R is compared with the exptime that an earlier T set */
+	bool		replaces;		/* it stores unconditionally: if its value cannot be stored, the
+								 * old item must be deleted */
+	uint8_t		opcode;			/* binary: returned as received */
+	uint32_t	opaque;			/* binary: returned as received, in the client's byte order */
 	uint32_t	flags;
-	/* SAY and DISCARD: in binary, and where there is no room for a value */
+	/* SAY and DISCARD: the status in binary, also where there is no memory for a value */
 	uint16_t	status;
 	uint16_t	key_length;
 	const char *key;			/* use kv_mc_key */
@@ -137,10 +136,10 @@ typedef struct KvMcRequest
 	int64_t		recache_exptime;
 	uint64_t	cas;
 	uint64_t	memtable;		/* of incr and decr */
-	uint64_t	initial;		/* of an item that they make */
+	uint64_t	initial;		/* of an item that incr and decr make */
 	const char *value;			/* what is to be stored; the text of SAY and DISCARD */
 	size_t		value_length;
-	const char *options;		/* meta: its flags, as they came */
+	const char *options;		/* meta: its flags, as received */
 	size_t		options_length;
 	const char *user;			/* AUTH */
 	size_t		user_length;
@@ -155,7 +154,7 @@ kv_mc_key(const KvMcRequest *request)
 	return request->key_in_base64 ? request->decoded : request->key;
 }
 
-/* It has a key whose item it is about; kv_mc_apply is for these. */
+/* Is the request about the item of its key?  kv_mc_apply is for these. */
 static inline bool
 kv_mc_has_item(const KvMcRequest *request)
 {
@@ -163,8 +162,8 @@ kv_mc_has_item(const KvMcRequest *request)
 }
 
 /*
- * What it may do to the item.  A KV_MC_META_GET that only reads does change one
- * that is stale, where fold->read_only does not forbid it.
+ * May the request change the item?  A KV_MC_META_GET that only reads does change a stale item,
+ * unless fold->read_only forbids it.
  */
 static inline bool
 kv_mc_writes(const KvMcRequest *request)
@@ -177,30 +176,29 @@ kv_mc_writes(const KvMcRequest *request)
 /* ---- bytes to requests (parse.c, text.c, meta.c, binary.c) ---- */
 
 /*
- * The next request of [begin, end), which goes on where the last call has ended;
- * what that has seen behind there is still there.
+ * Parse the next request of [begin, end), after the end of the last call's request.  The input
+ * after that request must still be there.
  *
- * True: there is one.  *consumed bytes from begin on are its own (and what was
- * swallowed before it); it points into them.  Call again behind them.
+ * True: there is a request.  It owns *consumed bytes from begin on (and what was swallowed
+ * before it), and points into them.  Call again after them.
  *
- * False: there is none yet.  *consumed bytes can be thrown away, and behind them
- * *needed bytes must be there before another call is of use (0 if that cannot be
- * known yet: any more will do).  That is how a large value says its size:
- * the buffer must come to hold the line or the packet's head, the value and what
- * ends it: at most the larger of line and 294, that of item_size and 1024 (a
- * user's name and password), and 2 bytes.  A value that is too large is answered
- * with an error and swallowed piece by piece.
+ * False: there is none yet.  *consumed bytes can be thrown away.  After them, *needed bytes
+ * must be there before another call is of use (0 if that cannot be known yet: one more byte is
+ * enough).  That is how a large value announces its size: the buffer must come to hold the line
+ * or the packet's head, the value and its end.  That is at most the larger of line and 294,
+ * plus the larger of item_size and 1024 (a user's name and password), plus 2 bytes.  A value
+ * that is too large is answered with an error and swallowed piece by piece.
  *
- * The keys of a get come one by one, each a request of its own, the last with
- * last set.  The line has been looked through before the first.
+ * Each key of a get is a request of its own; the last one has last set.  The line has been
+ * checked before the first.
  */
 extern bool kv_mc_parse(KvMcStream *stream, const KvMcLimits *limits, const char *begin,
 						const char *end,
 						KvMcRequest *request, size_t *consumed, size_t *needed);
 
 /*
- * A value cannot be taken: the request's reply is this, a line of text or a packet's status and
- * body, and the item goes that it would have replaced.
+ * A value cannot be accepted: the request's reply becomes this, a line of text or a packet's
+ * status and body, and the item is deleted that the value would have replaced.
  */
 extern void kv_mc_discard(KvMcRequest *request, uint16_t status, const char *text);
 
@@ -210,36 +208,37 @@ extern void kv_mc_authenticated(KvMcStream *stream, bool ok);
 /* ---- what requests do to an item (item.c) ---- */
 
 /*
- * An item while the requests of a batch are done to it, one after the other.  Not
- * to be copied meanwhile: what append and prepend make has room left on both
- * sides, which belongs to this struct.
+ * An item while the requests of a batch are applied to it, one after the other.  It must not be
+ * copied in that time: the value that append and prepend make has free bytes on both sides,
+ * which belong to this struct.
  */
 typedef struct KvMcItem
 {
-	bool		row;			/* there is a row, be it that it has expired */
+	bool		row;			/* there is a row, even if it has expired */
 	bool		exists;			/* there is an item, now */
-	bool		changed;		/* it is not what it was at first */
+	bool		changed;		/* it differs from the row */
 	bool		stale;
-	bool		won;			/* somebody has been told to make it anew */
+	bool		won;			/* a client has been told to recache it */
 	uint32_t	flags;
 	int64_t		expires;		/* seconds of Unix time; 0: never */
-	/* the row's time is not quite that, and stays until another is set */
+	/* expires is the row's time rounded; the row keeps its time until another is set */
 	bool		expires_rounded;
 	uint64_t	cas;
 	const char *value;
 	size_t		length;
 	bool		made;			/* append or prepend made the value */
-	size_t		room_before;	/* bytes before and behind the value … */
-	size_t		room_behind;	/* … that are free then */
+	size_t		room_before;	/* free bytes before a made value */
+	size_t		room_behind;	/* free bytes after a made value */
 } KvMcItem;
 
-/* What kv_mc_apply needs to know and to have. */
+/* Parameters of kv_mc_apply. */
 typedef struct KvMcFold
 {
 	int64_t		now;			/* seconds of Unix time */
 	size_t		item_size;		/* bytes of a value */
 	bool		read_only;		/* mg does not mark a stale item as won */
-	uint64_t	next_cas;		/* the next write's number, until it is known; goes up by one */
+	uint64_t	next_cas;		/* number for the next write, until the version's is known;
+								 * increases by one */
 	/* lasts until the replies are printed; not NULL */
 	void	   *(*alloc) (void *arg, size_t size);
 	void	   *arg;
@@ -256,7 +255,7 @@ typedef enum KvMcOutcome
 	KV_MC_NOT_NUMERIC,
 	KV_MC_REFUSED,				/* authentication failed; flush_all is not allowed */
 	KV_MC_ERROR,				/* value is the message: SERVER_ERROR … */
-	KV_MC_CLIENT_ERROR			/* likewise: CLIENT_ERROR … */
+	KV_MC_CLIENT_ERROR			/* value is the message: CLIENT_ERROR … */
 } KvMcOutcome;
 
 /* A reply, until it is printed.  Values are those of the item, the request or fold->alloc. */
@@ -265,14 +264,14 @@ typedef struct KvMcReply
 	KvMcOutcome outcome;
 	bool		created;		/* mg and ma have made the item */
 	bool		stale;			/* meta X */
-	bool		won_before;		/* meta Z: another client has been told */
-	bool		won;			/* meta W: this client is told */
+	bool		won_before;		/* meta Z: another client has been told to recache it */
+	bool		won;			/* meta W: this client is told to recache it */
 	uint16_t	status;			/* ERROR in binary; 0: KV_MC_STATUS_INTERNAL */
 	uint32_t	flags;
-	/* seconds that the item had to live; -1: for ever, or there was none */
+	/* seconds that the item had to live; -1: for ever, or there was no item */
 	int64_t		ttl;
-	int64_t		ttl_touched;	/* … after T of the request */
-	int64_t		ttl_made;		/* … after N, if created */
+	int64_t		ttl_touched;	/* the same after T of the request */
+	int64_t		ttl_made;		/* the same after N, if created */
 	uint64_t	cas;			/* of the item after the request; 0: none */
 	uint64_t	number;			/* of NUMBER */
 	const char *value;
@@ -280,18 +279,17 @@ typedef struct KvMcReply
 } KvMcReply;
 
 /*
- * The item of a row; expires ≤ now: there is none.  A caller whose row has another time than a full
- * second rounds it, and says so in the item.  One without a row sets all to zeroes.
+ * Set the item of a row; if expires ≤ now there is none.  A caller whose row has no full second
+ * rounds it, and says so in the item.  A caller without a row sets all to zeroes.
  */
 extern void kv_mc_item_set(KvMcItem *item, int64_t now, const char *value, size_t length,
 						   uint32_t flags,
 						   int64_t expires, uint64_t cas, bool stale, bool won);
 
 /*
- * Does a request with an item to it.  Each write gives the item the number
- * fold->next_cas.  When the last has been done and the row was written, replies
- * whose cas is item->cas get the number of the new version; other numbers of the
- * kind stay as they are and must never match.
+ * Apply a request to its item.  Each write gives the item the number fold->next_cas.  When the
+ * last request has been applied and the row was written, replies whose cas is item->cas get the
+ * number of the new version.  Other such numbers stay as they are and must never match.
  */
 extern void kv_mc_apply(KvMcItem *item, const KvMcRequest *request, KvMcFold *fold,
 						KvMcReply *reply);
@@ -301,19 +299,23 @@ typedef enum KvMcWrite
 	KV_MC_KEEP, KV_MC_PUT, KV_MC_REMOVE
 } KvMcWrite;
 
-/* What is to become of the row.  One that was met expired stays, if nobody has written it. */
+/*
+ * What is to be done with the row?  A row that had expired is kept if no request has written
+ * it.
+ */
 extern KvMcWrite kv_mc_item_write(const KvMcItem *item);
 
 /*
- * When an item expires that was given exptime: 0 never, < 0 at once, up to 30 days
- * seconds from now, else a Unix time.  Never a negative number.
+ * When does an item expire that was given exptime?  0: never; < 0: at once; up to 30 days:
+ * seconds from now; else Unix time.  Never returns a negative number.
  */
 extern int64_t kv_mc_expires(int64_t exptime, int64_t now);
 
 /* ---- replies to bytes (print.c) ---- */
 
 /*
- * Sent one after the other; any may be empty. head lies in the caller's memory, tail is constant.
+ * Sent one after the other; any may be empty.  head is in the caller's memory, tail is
+ * constant.
  */
 typedef struct KvMcPieces
 {
@@ -326,20 +328,27 @@ typedef struct KvMcPieces
 } KvMcPieces;
 
 /*
- * The bytes of a reply.  head has KV_MC_HEAD_SIZE bytes.
+ * Print the bytes of a reply.  head has KV_MC_HEAD_SIZE bytes.
  *
- * SAY, VERSION and QUIT look at nothing of the reply but whether it is an ERROR.  STATS:
- * DONE with a value, which is a line like RESET, or without one, which is the
- * end of what kv_mc_print_stat has made; MISS, there are no such statistics.
- * An ERROR's message is cut to what fits, and has no line ends left.
+ * Of a reply to SAY, VERSION and QUIT only matters whether it is an ERROR.  The outcome of
+ * STATS is:
  *
- * *silenced belongs to the connection and is false at first: once a key of a get
- * had an ERROR, nothing is said of the line's other keys, nor END.
+ *  - DONE with a value: a line like RESET.
+ *  - DONE without a value: the end of the lines that kv_mc_print_stat has made.
+ *  - MISS: there are no such statistics.
+ *
+ * An ERROR's message is cut to what fits, and its line ends are removed.
+ *
+ * *silenced belongs to the connection and is false at first.  Once a key of a get had an ERROR,
+ * the line's other keys and END are not printed.
  */
 extern void kv_mc_print(const KvMcRequest *request, const KvMcReply *reply, bool *silenced,
 						char *head, KvMcPieces *pieces);
 
-/* One line of the answer to KV_MC_STATS, into head, of KV_MC_HEAD_SIZE bytes; returns how many. */
+/*
+ * Print one line of the answer to KV_MC_STATS into head, of KV_MC_HEAD_SIZE bytes; returns its
+ * length.
+ */
 extern size_t kv_mc_print_stat(const KvMcRequest *request, const char *name, const char *value,
 							   char *head);
 

@@ -2,9 +2,9 @@
  * text.c
  *		The text protocol: lines, and the classic commands.
  *
- * Its errors are memcached 1.6's, to the letter, and so is which of them leave
- * the data of a command to be read as the next line: those that are found before
- * its length is known, or that are about its key.
+ * Its errors are memcached 1.6's, to the letter.  As in memcached, the data of a command are
+ * read as the next line after an error that is found before their length is known, or that is
+ * about the key.
  */
 #include "memcached/protocol/parse.h"
 
@@ -50,7 +50,7 @@ text_end(const char *begin, const char *newline)
 	return newline > begin && newline[-1] == '\r' ? newline - 1 : newline;
 }
 
-/* A line of so many bytes or more is none that will be read: those of gets have many keys. */
+/* Is a line too long to be read?  Those of gets may be longer, because they have many keys. */
 static bool
 too_long(const KvMcInput *in, size_t length)
 {
@@ -68,9 +68,7 @@ too_long(const KvMcInput *in, size_t length)
 
 #define EACH_BYTE(byte)	(UINT64_C(0x0101010101010101) * (byte))
 
-/*
- * The first byte that is a space, or a control character; there is one. Looks at eight at a time.
- */
+/* Find the first byte that is a space or a control character, eight at a time; there is one. */
 static const char *
 find_low(const char *at, const char *end)
 {
@@ -79,9 +77,7 @@ find_low(const char *at, const char *end)
 		uint64_t	word;
 		uint64_t	low;
 
-		/*
-		 * borrows go upwards: so the lowest byte that is marked is one, the next ones may be none
-		 */
+		/* borrows propagate upwards: the lowest marked byte is right, higher ones may not be */
 		memcpy(&word, at, 8);
 		low = (word - EACH_BYTE(' ' + 1)) & ~word & EACH_BYTE(0x80);
 		if (low != 0)
@@ -92,7 +88,7 @@ find_low(const char *at, const char *end)
 	return at;
 }
 
-/* The next key of the line of a get, which is there. */
+/* Take the next key of a get's line; there is one. */
 static bool
 take_key(KvMcInput *in)
 {
@@ -138,7 +134,7 @@ parse_get(KvMcInput *in, const KvMcLine *line)
 	stream->get_touch = kv_mc_is(name, "gat") || kv_mc_is(name, "gats");
 	if (stream->get_touch)
 	{
-		key = next_token(key.at, line->end);	/* of the first, which may be the last of many */
+		key = next_token(key.at, line->end);	/* the first key, which may be the last of many */
 		if (!kv_mc_exptime(key, &stream->get_exptime))
 		{
 			in->at = line->next;
@@ -164,7 +160,7 @@ parse_get(KvMcInput *in, const KvMcLine *line)
 
 /* ---- the other commands ---- */
 
-/* The key of a command: its first argument. */
+/* Take the key of a command: its first argument. */
 static bool
 take_name(KvMcInput *in, const KvMcLine *line)
 {
@@ -250,7 +246,7 @@ parse_stats(KvMcInput *in, const KvMcLine *line)
 	return true;
 }
 
-/* Nothing is thrown away for want of memory, whatever the limit: it is not used. */
+/* Parse cache_memlimit, which has no effect: nothing is evicted to save memory. */
 static bool
 parse_memlimit(KvMcInput *in, const KvMcLine *line)
 {
@@ -259,7 +255,7 @@ parse_memlimit(KvMcInput *in, const KvMcLine *line)
 
 	if (!kv_mc_number(line->tokens[1], &number))
 		return kv_mc_say(in, "ERROR");
-	megabytes = (uint32_t) number;	/* as memcached cuts it */
+	megabytes = (uint32_t) number;	/* as memcached truncates it */
 	return kv_mc_say(in, megabytes < 8 ? "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m" :
 					 megabytes > 1000000000
 					 ? "MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes" : "OK");
@@ -327,11 +323,11 @@ parse_slabs(KvMcInput *in, const KvMcLine *line)
 typedef struct Classic
 {
 	const char *name;
-	int			least;			/* tokens, with its name … */
-	int			most;			/* … and with noreply */
+	int			least;			/* least tokens, the name included */
+	int			most;			/* most tokens, noreply included */
 	KvMcCommand command;
 	bool		(*parse) (KvMcInput *in, const KvMcLine *line);
-	bool		on_line;		/* the line is all of it */
+	bool		on_line;		/* the line is the whole command */
 } Classic;
 
 #define ANY_TOKENS	KV_MC_MAX_TOKENS
@@ -385,7 +381,7 @@ parse_classic(KvMcInput *in, const KvMcLine *line)
 		return classic->parse(in, line);
 	}
 	in->at = line->next;
-	/* a browser that was led here: nothing that follows is to be obeyed */
+	/* a browser that was directed here: nothing that follows is executed */
 	if (last.length >= 5 && memcmp(last.at, "HTTP/", 5) == 0)
 	{
 		in->request->command = KV_MC_QUIT;

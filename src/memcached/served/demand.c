@@ -11,7 +11,7 @@ stores_item(const KvMcRequest *request)
 		request->command == KV_MC_REPLACE || request->command == KV_MC_CAS;
 }
 
-/* An item that has expired when it is made is a row that is deleted. */
+/* Is the item expired when it is made?  Its row is then deleted. */
 static bool
 expires_at_once(const KvMcRequest *request, int64 now)
 {

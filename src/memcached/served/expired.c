@@ -1,18 +1,18 @@
 /*
  * expired.c
- *		Rows that have expired, as they are met: keys for the reaper.
+ *		Expired rows that other processes meet: keys for the reaper.
  *
- * A batch that reads a row and finds that it has expired notes its key in a ring in shared
- * memory.  So does a compaction, which reads the values that it moves anyway.  The reaper looks
- * each of them up again and deletes it as it does in its walk.  So a note may be wrong, out of
- * date, or lost where there is no room: the walk finds what was lost.
+ * A batch that reads an expired row notes its key in a ring in shared memory.  So does a
+ * compaction, which reads the values that it moves anyway.  The reaper looks up each key again
+ * and deletes the row as it does in its walk.  So a note may be wrong, out of date, or lost
+ * where the ring is full: the walk finds lost ones.
  *
- * A compaction cannot leave the row out by itself.  An older snapshot may see it, a session may
- * have it locked, the role may lack the privilege to delete it; and a standby, where values
- * have places of their own, and a server that recovers from its WAL would have it still.
+ * A compaction cannot drop an expired row.  An older snapshot may see it, a session may have it
+ * locked, and the role may lack the privilege to delete it.  A standby, where values have
+ * addresses of their own, and a server that recovers from its WAL would still have the row.
  *
- * The process that compacts has no catalog, so for each table it is noted how its times of
- * expiry are found in stored bytes.
+ * The compacting process has no catalog, so the ring stores for each table how its time of
+ * expiry is found in stored bytes.
  */
 #include "memcached/served/served.h"
 
@@ -27,18 +27,18 @@
 /* A table whose rows may expire. */
 typedef struct KvMcWatched
 {
-	Oid			relid;			/* InvalidOid: there is none */
+	Oid			relid;			/* InvalidOid: the entry is free */
 	KvProbe		expires;
 } KvMcWatched;
 
 typedef struct KvMcExpiredRing
 {
-	LWLock		lock;			/* of all here; nothing is waited for while it is held */
+	LWLock		lock;			/* of all fields; nothing is waited for while it is held */
 	Oid			dboid;			/* of the tables */
-	int			nwatched;		/* the oldest one makes room */
+	int			nwatched;		/* a new one replaces the oldest */
 	KvMcWatched watched[MOST_WATCHED];
-	uint64		begin;			/* bytes that were taken since the start … */
-	uint64		end;			/* … and put */
+	uint64		begin;			/* bytes that were taken since the start */
+	uint64		end;			/* bytes that were put since the start */
 	char		bytes[RING_BYTES];
 } KvMcExpiredRing;
 
@@ -101,7 +101,7 @@ kv_mc_expired_note(const KvMcTable *table, KvKey key, uint32 hash, int64 now)
 	{
 		uint32		hash;
 		int64		at;
-	}			recent[RECENT_NOTES];	/* it may be read again before it has gone */
+	}			recent[RECENT_NOTES]; /* a row may be read again before the reaper has deleted it */
 	int			i = hash % RECENT_NOTES;
 
 	if (!table->reaped)
@@ -146,7 +146,7 @@ kv_mc_expired_take(Oid *relid, KvKey *keys, int most)
 	return n;
 }
 
-/* ---- what a compaction meets ---- */
+/* ---- expired rows that a compaction meets ---- */
 
 void
 kv_mc_expired_watch(const KvMcTable *table)
@@ -172,7 +172,7 @@ kv_mc_expired_watch(const KvMcTable *table)
 	LWLockRelease(&ring->lock);
 }
 
-/* How to find the times of expiry of a table's rows; false: nobody has said that it has any. */
+/* How is the time of expiry found in a table's rows?  False: the table is not watched. */
 static bool
 find_watched(Oid dboid, Oid relid, KvProbe *probe)
 {
@@ -195,7 +195,7 @@ meet_moved(Oid dboid, Oid relid, KvKey key, KvForm form, const char *value, Size
 	KvProbe		probe;
 	int64		expires;
 
-	/* mostly nobody watches, which is seen without the lock; a standby deletes nothing */
+	/* mostly no table is watched, which is checked without the lock; a standby deletes nothing */
 	if (ring->nwatched == 0 || ring->dboid != dboid || RecoveryInProgress())
 		return;
 	if (find_watched(dboid, relid, &probe) && kv_probe_read(&probe, form, value, len, &expires) &&

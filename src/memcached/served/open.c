@@ -1,12 +1,13 @@
 /*
  * open.c
- *		Tables that have to be recovered before they can be used.
+ *		Recovery of tables before their first use.
  *
- * After a crash, and on a standby, the first use of a table recovers it, which may take
- * long.  The loop does not wait for that (M 2): a process that lives for one table does it,
- * and requests are parked meanwhile, also where no such process can be had now: another
- * attempt may have one, and the maintainer recovers all tables, one after the other.  Not
- * those that a standby learns of later: these the loop recovers itself then.
+ * After a crash, and on a standby, the first use of a table recovers it, which may take long.
+ * The loop does not wait for that (M 2): a process that lives for one table recovers it, and
+ * requests are parked until then.  They are parked also where no such process can be started
+ * now: another attempt may start one, and the maintainer recovers all tables, one after the
+ * other. The maintainer does not recover tables that a standby learns of later; the loop
+ * recovers these itself.
  */
 #include "memcached/served/served.h"
 
@@ -26,10 +27,10 @@
 
 #include "engine/engine.h"
 
-#define AGAIN_US	USECS_PER_SEC	/* a process is started for a table no more often */
+#define AGAIN_US	USECS_PER_SEC	/* at most one process is started for a table in so long */
 #define MOST_ASKED	16
 
-/* Tables for which processes were started, the latest ones. */
+/* The latest tables for which processes were started. */
 typedef struct KvMcAsked
 {
 	Oid			relid;
@@ -39,7 +40,7 @@ typedef struct KvMcAsked
 
 static KvMcAsked asked[MOST_ASKED];
 
-/* NULL: there is no slot for it. */
+/* Returns NULL if no slot for a worker is free. */
 static BackgroundWorkerHandle *
 start_process(Oid relid)
 {
@@ -75,8 +76,8 @@ lives(BackgroundWorkerHandle *process)
 }
 
 /*
- * Nobody recovers the table: have it done, if the last process for it has ended, or never was.
- * False: there is nobody to do it.
+ * No process recovers the table: start one, if the last one for it has ended or there never was
+ * one.  False: none can be started.
  */
 static bool
 have_opened(Oid relid)

@@ -2,10 +2,10 @@
  * row.c
  *		Items of rows, and rows of items.
  *
- * Flags are a bigint: the client's 32 bits, and above them what the meta protocol notes of
- * an item: that it is stale, and that somebody is making it anew.  What SQL has written beyond
- * that is not cut: it is an error for those that would read or keep it.  An item that is written
- * keeps what its row has in other columns; in a new row they are NULL.
+ * Flags are a bigint: the client's 32 bits, and above them two bits of the meta protocol: the
+ * item is stale, and a client was told to recache it.  Other bits, which SQL may have written,
+ * are not cut off: they are an error for requests that would read or keep them.  An item that
+ * is written keeps its row's other columns; in a new row these are NULL.
  */
 #include "memcached/served/served.h"
 
@@ -16,7 +16,7 @@
 #define FLAG_STALE		(INT64CONST(1) << 32)
 #define FLAG_WON		(INT64CONST(1) << 33)
 #define MOST_FLAGS		(FLAG_STALE | FLAG_WON | PG_UINT32_MAX)
-#define FEW_COLUMNS		8		/* of a table, whose values need not be allocated */
+#define FEW_COLUMNS		8		/* of a table whose values need not be allocated */
 #define EPOCH_SECONDS	((int64) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * SECS_PER_DAY)
 #define LAST_SECOND		(END_TIMESTAMP / USECS_PER_SEC + EPOCH_SECONDS - 1)
 
@@ -32,8 +32,8 @@ make_varlena(const char *data, size_t length)
 }
 
 /*
- * Is each byte from 1 to 127? Eight at a time: what is subtracted borrows from a byte's highest bit
- * at 0.
+ * Is each byte from 1 to 127?  Checks eight at a time: the subtraction borrows from a byte's
+ * highest bit if the byte is 0.
  */
 static bool
 is_ascii(const char *data, size_t length)
@@ -54,7 +54,7 @@ is_ascii(const char *data, size_t length)
 static bool
 is_text(const char *data, size_t length)
 {
-	if (is_ascii(data, length))	/* so it is in each encoding that a database may have */
+	if (is_ascii(data, length))	/* ASCII is valid in each encoding that a database may have */
 		return true;
 	return memchr(data, '\0', length) == NULL &&
 		pg_verify_mbstr(GetDatabaseEncoding(), data, length, true);
@@ -106,8 +106,8 @@ kv_mc_unix_time(TimestampTz time)
 }
 
 /*
- * In seconds of Unix time, rounded up, but for a time that has come in the second that runs; 0:
- * never.
+ * Convert to seconds of Unix time, rounded up, but down for a time in the current second that
+ * has passed; 0: never.
  */
 static int64
 read_expires(TimestampTz time, TimestampTz now)
@@ -236,6 +236,6 @@ kv_mc_row_write(const KvMcTable *table, const KvMcItem *item, const KvMcRow *row
 	initStringInfo(&buffer);
 	put->form = kv_tuple_encode(table->table, slot, &buffer, &put->value, &put->len);
 	if (put->value != buffer.data)
-		pfree(buffer.data);		/* what was compressed */
+		pfree(buffer.data);		/* the compressed value */
 	pfree(DatumGetPointer(slot->tts_values[table->value - 1]));
 }

@@ -1,20 +1,19 @@
 /*
  * served.c
- *		The tables that are served: which, whether they can be, and by whose leave.
+ *		The tables that are served: the list, the checks, and the privileges.
  *
- * A table is served by its option "memcached".  The list of them is made anew after
- * a change to any foreign table's options, what is checked of a table after a change to
- * that table; both come as invalidations, which a transaction takes in when it begins
- * and when it gets a lock.  Locks are not waited for: who alters a table gets it as soon
- * as the batches that run have ended, for a lock that is waited for stands in the way of
- * later ones.
+ * The table option "memcached" has a table served.  The list of tables is made again after a
+ * change to any foreign table's options; a table is checked again after a change to it.  Both
+ * arrive as invalidations, which a transaction processes when it begins and when it gets a
+ * lock. Locks are not waited for.  A session that alters a table gets its lock as soon as the
+ * running batches have ended, because later requests for a lock queue after it.
  *
- * The executor is passed by, and what it alone would do a table must not have: triggers,
+ * The executor is bypassed, so a table must not have what only the executor does: triggers,
  * constraints, generated columns.
  *
- * A table takes keys from others by its prefix, so not everybody's is served: its owner must
- * have the rights of the database's owner, or trust in him must have been declared by making
- * the processes' role a member of his.
+ * A table's prefix takes keys away from other tables, so a table is served only if its owner is
+ * trusted.  The owner must have the rights of the database's owner, or the processes' role must
+ * have been made a member of the owner's role.
  */
 #include "memcached/served/served.h"
 
@@ -43,16 +42,14 @@
 static MemoryContext context = NULL;
 static KvMcTable **tables = NULL;	/* those with the longest prefixes first */
 static int	ntables = 0;
-static bool listed = false;		/* the list is what the catalog says */
+static bool listed = false;		/* the list agrees with the catalog */
 static uint64 list_changes = 0;
 
 static const char *const default_columns[] = {"value", "flags", "expires"};
 
 /* ---- the list ---- */
 
-/*
- * Something may be different about the table, or about any. False: it is none of those in the list.
- */
+/* A table, or any table, may have changed.  False: it is none of those in the list. */
 static bool
 check_again(Oid relid)
 {
@@ -74,20 +71,20 @@ relcache_callback(Datum arg, Oid relid)
 {
 	if (check_again(relid))
 	{
-		/* it may have another owner */
+		/* the table may have another owner */
 		listed = false;
 		list_changes++;
 	}
 }
 
-/* A domain perhaps; or any new table, for it has a type: the list has nothing of that. */
+/* A domain may have changed, or a new table has a type: the list itself is not affected. */
 static void
 type_callback(Datum arg, int cacheid, uint32 hash)
 {
 	(void) check_again(InvalidOid);
 }
 
-/* A schema, or who owns or is a member of what. */
+/* A schema, ownership or membership has changed. */
 static void
 surroundings_callback(Datum arg, int cacheid, uint32 hash)
 {
@@ -116,7 +113,7 @@ kv_mc_tables_init(void)
 	CacheRegisterSyscacheCallback(NAMESPACEOID, surroundings_callback, (Datum) 0);
 }
 
-/* May tables of this role take keys? */
+/* May tables of this owner take keys? */
 static bool
 is_trusted(Oid owner)
 {
@@ -131,7 +128,7 @@ is_trusted(Oid owner)
 		(OidIsValid(role) && is_member_of_role_nosuper(role, owner));
 }
 
-/* InvalidOid: it was dropped. */
+/* Returns InvalidOid if it was dropped. */
 static Oid
 owner_of(Oid relid)
 {
@@ -181,7 +178,7 @@ read_tables(void)
 		KvMcTable  *table;
 		Oid			owner = owner_of(relid);
 
-		/* dropped since, or another wrapper's */
+		/* dropped since, or of another wrapper */
 		if (!OidIsValid(owner) ||
 			!SearchSysCacheExists1(FOREIGNTABLEREL, ObjectIdGetDatum(relid)) ||
 			!kv_is_foreign_table(relid))
@@ -358,7 +355,7 @@ check_others(KvMcTable *table, TupleDesc desc)
 	}
 }
 
-/* What of it cannot be served; find out which columns are what. */
+/* Find the columns, and what of the table cannot be served. */
 static void
 check_parts(KvMcTable *table, Relation rel)
 {
@@ -395,7 +392,10 @@ check_parts(KvMcTable *table, Relation rel)
 	check_others(table, desc);
 }
 
-/* The caller has a lock on it.  After an ERROR, or a change meanwhile, it is not checked. */
+/*
+ * Check a table that the caller has locked.  After an ERROR, or a change during the check, it
+ * is not checked.
+ */
 static void
 check_table(KvMcTable *table, Relation rel)
 {
@@ -408,7 +408,7 @@ check_table(KvMcTable *table, Relation rel)
 
 /* ---- use in a transaction ---- */
 
-/* A table that is locked; NULL: it cannot be served. */
+/* Open a table that is locked; NULL: it cannot be served. */
 static Relation
 open_checked(KvMcTable *table)
 {
@@ -516,7 +516,7 @@ kv_mc_tables_may_truncate(Oid role)
 	return false;
 }
 
-/* Nothing is emptied before all locks are there: what has been would have to be undone. */
+/* No table is emptied before all locks are held: it would have to be undone. */
 bool
 kv_mc_tables_truncate(Oid role)
 {
