@@ -2,17 +2,16 @@
  * analyze.c
  *		ANALYZE: an exact row count and a sample of rows.
  *
- * Two passes over one snapshot.  The first reads all keys, which costs no
- * device read, counts them and keeps a random sample of them; the second reads
- * the values of the sample only.  What they read counts for vacuum_cost_delay as
- * pages of a heap would.
+ * There are two passes over one snapshot.  The first reads all keys, which costs no device
+ * read, counts them and keeps a random sample of them; the second reads the values of the
+ * sample only. Their reads count for vacuum_cost_delay as pages of a heap would.
  *
- * A heap's sample has of a large value no more than where it is.  Here it has the value itself, and
- * thousands of them may be more than there is memory. ANALYZE makes nothing of a value of more than
- * a kilobyte but its width, so of
- * strings only so much is in the sample (KV_SAMPLE_WIDTH; width.c knows of it). Where values of
- * other types, or such that expressions of extended statistics look at, are larger than
- * maintenance_work_mem holds, the sample has fewer rows.
+ * A heap's sample has only the TOAST pointer of a large value.  Here the sample has the value
+ * itself, and thousands of them may exceed memory.  ANALYZE uses nothing but the width of a
+ * value of more than a kilobyte, so a string is cut to that length in the sample
+ * (KV_SAMPLE_WIDTH; width.c takes that into account).  Values of other types, and values that
+ * expressions of extended statistics use, are not cut.  Where they would exceed
+ * maintenance_work_mem, the sample has fewer rows.
  */
 #include "postgres.h"
 
@@ -39,7 +38,7 @@
 
 #define KEYS_PER_PAGE	(2 * 204)	/* of a run, in BLCKSZ bytes */
 
-/* Read all keys; *total is their number, the result how many were sampled. */
+/* Read all keys; *total is their number, the result is the number of sampled keys. */
 static int
 sample_keys(KvStore *store, Snapshot snapshot, KvKey *sample, int target,
 			double *total)
@@ -83,7 +82,7 @@ sample_keys(KvStore *store, Snapshot snapshot, KvKey *sample, int target,
 	return nsampled;
 }
 
-/* Without a lock on the table, for one above is locked first by others. */
+/* Takes no lock on the table, because other statements lock a parent first. */
 static bool
 has_extended_statistics(Oid relid)
 {
@@ -101,7 +100,7 @@ has_extended_statistics(Oid relid)
 	return has;
 }
 
-/* May expressions be evaluated on the sample?  It may also be a part of that of a table above. */
+/* May expressions be evaluated on the sample, which may be a part of a parent's sample? */
 static bool
 has_expressions(Relation relation)
 {
@@ -120,14 +119,14 @@ has_expressions(Relation relation)
 	return false;
 }
 
-/* Leave of a large string as much as says that it is one. */
+/* Cut a large string to a length that still shows that it is one. */
 static Datum
 cut_value(Datum value)
 {
 	struct varlena *whole = (struct varlena *) DatumGetPointer(value);
 	struct varlena *cut;
 
-	/* a row that was copied from a heap may have it compressed */
+	/* a row that was copied from a heap may have the value compressed */
 	if (toast_raw_datum_size(value) <= VARHDRSZ + KV_SAMPLE_WIDTH)
 		return value;
 	if (VARATT_IS_EXTENDED(whole) && !VARATT_IS_SHORT(whole))
@@ -148,7 +147,7 @@ cut_values(TupleDesc desc, Datum *values, const bool *nulls)
 	}
 }
 
-/* Leave so many keys of a sample, which keep their order, by chance. */
+/* Keep so many keys of a sample, chosen at random, in their order. */
 static int
 thin_out(KvKey *sample, int nsampled, int target)
 {
@@ -190,7 +189,10 @@ rows_that_fit(KvStore *store, const KvTable *table, bool cut, int nrows)
 	return Max((int) (most / width), 1);
 }
 
-/* Leave each of the rows by even chance, at least one.  Returns how many; *bytes: of these. */
+/*
+ * Keep each row with a chance of one half, at least one row.  Returns how many; *bytes: their
+ * size.
+ */
 static int
 halve(HeapTuple *rows, int nrows, Size *bytes)
 {
@@ -211,9 +213,9 @@ halve(HeapTuple *rows, int nrows, Size *bytes)
 }
 
 /*
- * Read the rows of the sampled keys, which are sorted. Values may be larger than they are in the
- * mean, or than they are stored: where they turn out to be more than memory holds, each is left by
- * even chance, and those that follow.
+ * Read the rows of the sampled keys, which are sorted.  Values may be larger than the mean, or
+ * than they are stored.  If they exceed memory, each row, and each later one, is kept with a
+ * chance of one half.
  */
 static int
 fetch_rows(Relation relation, KvStore *store, Snapshot snapshot,

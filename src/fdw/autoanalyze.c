@@ -1,12 +1,12 @@
 /*
  * autoanalyze.c
- *		The worker that analyzes the tables of one database that have changed.
+ *		The worker that analyzes changed tables of one database.
  *
- * It does what an autovacuum worker does, with the same settings: ANALYZE as the table's
- * owner, in a security-restricted operation (core's analyze_rel sees to that), slowly if
- * autovacuum_vacuum_cost_delay says so, never waiting for a table's lock.  It marks
- * itself as one, so sessions that wait for a lock of it cancel it, and DROP DATABASE ends it.
- * engine/statistics.c says when it is started.
+ * It does what an autovacuum worker does, with the same settings.  It runs ANALYZE as the
+ * table's owner, in a security-restricted operation (core's analyze_rel sees to that), slowly
+ * if autovacuum_vacuum_cost_delay says so, and never waits for a table's lock.  It marks itself
+ * as an autovacuum worker, so sessions that wait for one of its locks cancel it, and DROP
+ * DATABASE terminates it.  engine/statistics.c says when it is started.
  */
 #include "postgres.h"
 
@@ -39,7 +39,7 @@
 
 extern PGDLLEXPORT void kv_analyze_worker_main(Datum arg);
 
-/* Let who waits for our locks, or for this database, end us. */
+/* Let processes that wait for our locks, or for this database, cancel us. */
 static void
 become_autovacuum(void)
 {
@@ -49,7 +49,7 @@ become_autovacuum(void)
 	LWLockRelease(ProcArrayLock);
 }
 
-/* As autovacuum workers have them. */
+/* Set options as autovacuum workers do. */
 static void
 set_options(void)
 {
@@ -74,7 +74,10 @@ set_options(void)
 						PGC_USERSET, PGC_S_OVERRIDE);
 }
 
-/* More changes than this, and the table is due.  False if it is not there, or not ours. */
+/*
+ * The number of changes above which the table is due.  False if the table does not exist, or is
+ * not ours.
+ */
 static bool
 find_threshold(Oid relid, double *reltuples, double *threshold)
 {
@@ -122,9 +125,9 @@ analyze(Oid relid)
 }
 
 /*
- * Analyze a table if it is due, and note when it will be.  One whose size is far from
- * what the catalog says is due too, if it was not analyzed since the server started:
- * changes from before are not known.
+ * Analyze a table if it is due, and note when it will be.  A table whose size differs much from
+ * the catalog's is due too, if it was not analyzed since the server started: earlier changes
+ * are not known.
  */
 static void
 look_at(const KvChanges *changes)
@@ -151,7 +154,7 @@ look_at(const KvChanges *changes)
 	kv_changes_need(MyDatabaseId, changes, (uint64) threshold + 1);
 }
 
-/* What fails is logged, and tried again when twice as much has changed. */
+/* Log the error; the next attempt is when twice as much has changed. */
 static void
 after_error(MemoryContext context, const KvChanges *changes)
 {
@@ -174,7 +177,7 @@ after_error(MemoryContext context, const KvChanges *changes)
 		kv_changes_need(MyDatabaseId, changes, 2 * changes->since + 1);
 }
 
-/* Between two tables, as autovacuum workers do. */
+/* Reload the configuration between two tables, as autovacuum workers do. */
 static void
 reload(void)
 {
@@ -214,7 +217,7 @@ kv_analyze_worker_main(Datum arg)
 			StartTransactionCommand();
 			look_at(lfirst(cell));
 			CommitTransactionCommand();
-			/* a cancel that comes late was for this table */
+			/* a cancel that arrives late was for this table */
 			QueryCancelPending = false;
 		}
 		PG_CATCH();

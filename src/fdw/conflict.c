@@ -2,22 +2,21 @@
  * conflict.c
  *		INSERT … ON CONFLICT (…): is the conflict target the key?
  *
- * The planner looks for the unique indexes that a conflict target names, and refuses
- * the statement if there is none, as there is none on a foreign table.  It does not
- * look if no target is named: then every unique index counts.  A kvfdw table has
- * one thing that can be in the way, its key.  So what names exactly that is taken
- * off a copy of the statement, and what does not is left for core to refuse.
- * Rewriting is over when the planner hook runs, so views and rules are resolved.
+ * The planner looks for the unique indexes that a conflict target names, and refuses the
+ * statement if there is none, as there is none on a foreign table.  Without a target it looks
+ * for none: then every unique index counts.  A kvfdw table has a single possible conflict, its
+ * key.  So a target that names exactly the key is removed from a copy of the statement, and any
+ * other one is left for core to refuse.  Rewriting is over when the planner hook runs, so views
+ * and rules are resolved.
  *
- * The key is matched as the index of a PRIMARY KEY would be: the same columns in any
- * order; a collation or operator class, if given, that such an index would
- * have; and whatever predicate, since the index would not be partial.
+ * The key is matched as the index of a PRIMARY KEY would be: the same columns in any order; if
+ * a collation or operator class is given, the one that such an index would have; and any
+ * predicate, since the index would not be partial.
  *
- * A partitioned table with a foreign partition has no unique index, so all its
- * partitions must agree: each kvfdw one by its key, and a heap one if all its unique
- * indexes are on those columns, for with no target named each of them counts.  The
- * plan depends on all these tables, and locks the heap ones when it is used
- * again, lest another index come between.
+ * A partitioned table with a foreign partition has no unique index, so all its partitions must
+ * agree.  For a kvfdw partition that means its key.  For a heap partition all unique indexes
+ * must be on those columns, because without a target each of them counts.  The plan depends on
+ * all these tables, and locks the heap ones when it is used again, in case an index was added.
  */
 #include "postgres.h"
 
@@ -37,16 +36,16 @@
 #include "compat.h"
 #include "fdw/fdw.h"
 
-/* What a unique index has of each column, as a conflict target may name it. */
+/* Properties of a unique index's column that a conflict target may name. */
 typedef struct KvArbiterColumn
 {
-	AttrNumber	attnum;			/* the statement's target's, not the partition's */
+	AttrNumber	attnum;			/* as the statement's target numbers it, not the partition */
 	Oid			collation;
 	Oid			family;
 	Oid			input;			/* the operator class's type */
 } KvArbiterColumn;
 
-/* What the plan depends on, beside the tables that core knows of. */
+/* Tables on which the plan depends, in addition to those that core knows of. */
 typedef struct KvPlanTables
 {
 	List	   *relations;		/* OIDs */
@@ -69,7 +68,7 @@ element_names(const InferenceElem *element, const KvArbiterColumn *column)
 		 get_opclass_input_type(element->inferopclass) == column->input);
 }
 
-/* Does the conflict target name all of these columns, and nothing else? */
+/* Does the conflict target name all of these columns, and no other? */
 static bool
 target_names(const OnConflictExpr *conflict, const KvArbiterColumn *columns, int ncolumns)
 {
@@ -128,7 +127,7 @@ names_key(const OnConflictExpr *conflict, Oid relid, Oid target)
 
 /* ---- the partitions of one table ---- */
 
-/* May this index be the arbiter that the target names? */
+/* Does the target name this index as arbiter? */
 static bool
 names_index(const OnConflictExpr *conflict, Relation index, Oid relid, Oid target)
 {
@@ -159,7 +158,7 @@ names_all_indexes(const OnConflictExpr *conflict, Oid relid, Oid target)
 	ListCell   *lc;
 
 	if (rel == NULL)
-		return true;			/* dropped meanwhile */
+		return true;			/* dropped concurrently */
 	foreach(lc, RelationGetIndexList(rel))
 	{
 		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
@@ -175,7 +174,7 @@ names_all_indexes(const OnConflictExpr *conflict, Oid relid, Oid target)
 	return named && count > 0;
 }
 
-/* Core finds the arbiter itself, in a tree of heap tables. */
+/* In a tree of heap tables core finds the arbiter itself. */
 static bool
 has_unique_index(Oid relid)
 {
@@ -272,7 +271,7 @@ copy_node(const void *node, Size size)
 	return copy;
 }
 
-/* The statement without the conflict targets that are keys: itself, or a copy. */
+/* Remove conflict targets that are keys: returns the statement, or a copy. */
 static Query *
 take_targets(Query *query, KvPlanTables *tables)
 {
@@ -308,7 +307,7 @@ take_targets(Query *query, KvPlanTables *tables)
 	return copy;
 }
 
-/* An inference predicate without a target is what take_targets leaves behind. */
+/* take_targets leaves an inference predicate without a target. */
 bool
 kv_conflict_target_was_given(const Query *query)
 {

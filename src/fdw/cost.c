@@ -1,13 +1,12 @@
 /*
  * cost.c
- *		What scans cost, in the planner's units, where 1.0 (seq_page_cost) is one
- *		8 KB page read in sequence.
+ *		Costs of scans, in the planner's units, where 1.0 (seq_page_cost) is one 8 KB page read
+ *		in sequence.
  *
- * The settings are factors of the planner's own, so that whoever has told it
- * about the machine need not tell it twice.  Their defaults are the ratios of an
- * NVMe disk: a 4 KB read that is waited for takes five to ten times as long as
- * one of 64 in flight, and as a value of a batch often waits for fewer, it
- * counts for a fifth; in reads of 512 kB only the bytes count.
+ * The settings are factors of the planner's own, so that a machine has to be described only
+ * once. Their defaults are the ratios of an NVMe disk.  A 4 KB read that is waited for takes
+ * five to ten times as long as one of 64 in flight.  As a value of a batch often waits for
+ * fewer, it counts for a fifth.  In reads of 512 kB only the bytes count.
  */
 #include "postgres.h"
 
@@ -21,10 +20,10 @@
 
 #include "fdw/fdw.h"
 
-/* The rows of a range that are read singly before large pieces pay. */
+/* The rows of a range that are read singly before large reads pay. */
 #define KV_RANGE_RAMP_ROWS		32.0
 
-/* What is sorted of an entry besides its key, in bytes. */
+/* Bytes of an entry that are sorted in addition to its key. */
 #define KV_PLACED_WIDTH			28
 
 /* Counting an entry, in cpu_operator_costs. */
@@ -89,8 +88,8 @@ cost_of_seek(const RelOptInfo *rel)
 }
 
 /*
- * Reading so many values of a range, the first ones singly.  Those that are scattered
- * are all read singly, unless by place.
+ * The cost of reading so many values of a range, the first ones singly.  Scattered values are
+ * all read singly, unless the scan is in order of address.
  */
 static Cost
 cost_of_values(const KvRelInfo *info, double values, double ramp, bool by_address)
@@ -104,7 +103,7 @@ cost_of_values(const KvRelInfo *info, double values, double ramp, bool by_addres
 		(bytes + scattered * single + (1 - scattered) * seq_page_cost * range_read_cost);
 }
 
-/* Sorting so many entries by place. */
+/* The cost of sorting so many entries by address. */
 static Cost
 cost_of_sort(PlannerInfo *root, const KvRelInfo *info, double entries)
 {

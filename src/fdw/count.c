@@ -2,22 +2,23 @@
  * count.c
  *		count(*) of one table, counted by the engine.
  *
- * Where a query's only aggregates are count(*), or count() of what is never
- * NULL, without GROUP BY, and all its conditions are key conditions, so that
- * every row of the key ranges counts, the engine counts the rows instead of
- * returning them (engine/scan/count.c).  Whole keys are looked up as ever: that is
- * not cheaper.
+ * The engine counts the rows instead of returning them (engine/scan/count.c) if
  *
- * Such a plan is a ForeignScan of an upper relation: it has no scan relation,
- * one row, and a column for each aggregate (fdw_scan_tlist).  What else the
- * target list has, count(*) + 1 say, the executor makes of these.  A clause that
- * names the table's columns cannot be among its expressions, so EXPLAIN finds
- * the key conditions' clauses in fdw_private, as of relation 1.
+ *  - the query's only aggregates are count(*), or count() of an expression that is never NULL,
+ *    without GROUP BY; and
+ *  - all its conditions are key conditions, so that every row of the key ranges counts.
  *
- * Below EvalPlanQual, where one row of another table is looked at again, a scan
- * without a scan relation has to run as ever.  Servers before November 2025 give
- * no row there, so that UPDATE … SET n = (a count) would write NULL: on them
- * nothing is pushed down.
+ * Whole keys are looked up one by one: counting them in the engine is not cheaper.
+ *
+ * Such a plan is a ForeignScan of an upper relation: it has no scan relation, one row, and a
+ * column for each aggregate (fdw_scan_tlist).  The executor computes the rest of the target
+ * list, count(*) + 1 say, from these.  A clause that names the table's columns cannot be among
+ * its expressions, so EXPLAIN finds the key conditions' clauses in fdw_private, as of relation
+ * 1.
+ *
+ * EvalPlanQual may execute such a scan again for one row of another table, and the scan has to
+ * run as usual then.  Servers before November 2025 return no row there, so that UPDATE … SET n
+ * = (a count) would write NULL: on them nothing is pushed down.
  *
  * SERIALIZABLE: a count is a read of the whole table, as a scan of a range is.
  */
@@ -39,7 +40,7 @@
 #include "compat.h"
 #include "fdw/fdw.h"
 
-/* What the upper path leaves in the grouped relation's fdw_private. */
+/* What the upper path stores in the grouped relation's fdw_private. */
 typedef struct KvCountInfo
 {
 	RelOptInfo *rel;			/* whose rows are counted */
@@ -75,8 +76,8 @@ counts_all(RelOptInfo *rel, const KvTable *table, const Aggref *aggregate)
 }
 
 /*
- * The aggregates of a target that can be had by counting rows, or NIL: there is
- * something else about the table's rows in it.
+ * The aggregates of a target that counting rows computes, or NIL: the target needs something
+ * else of the table's rows.
  */
 static List *
 counting_aggregates(RelOptInfo *rel, const KvTable *table, PathTarget *target)
@@ -96,7 +97,7 @@ counting_aggregates(RelOptInfo *rel, const KvTable *table, PathTarget *target)
 	return aggregates;
 }
 
-/* Do the key conditions say all that the query's conditions say? */
+/* Are the key conditions equivalent to the query's conditions? */
 static bool
 conditions_are_exact(RelOptInfo *rel, const KvKeyMatch *match)
 {
@@ -111,7 +112,7 @@ conditions_are_exact(RelOptInfo *rel, const KvKeyMatch *match)
 	return true;
 }
 
-/* Can the running server, not the one compiled for, have a count below EvalPlanQual? */
+/* Can the running server, not the one compiled for, execute a count below EvalPlanQual? */
 static bool
 server_rechecks_counts(void)
 {
@@ -189,7 +190,7 @@ kv_count_relation(const ForeignScan *plan, List *rtable)
 {
 	int			relid = -1;
 
-	/* outer joins that were removed may have left theirs */
+	/* outer joins that were removed may have left their relids */
 	while ((relid = bms_next_member(plan->fs_relids, relid)) >= 0)
 	{
 		if (rt_fetch(relid, rtable)->rtekind == RTE_RELATION)
@@ -245,7 +246,7 @@ count_rows(ForeignScanState *node, KvCountState *state)
 		KvStore    *store = kv_table_read(state->rel, snapshot);
 		MemoryContext old = MemoryContextSwitchTo(state->context);
 
-		/* that there is no row has been read, too */
+		/* the absence of rows has been read, too */
 		PredicateLockRelation(state->rel, snapshot);
 		if (store != NULL)
 			state->scan = kv_scan_begin(store, snapshot, false);

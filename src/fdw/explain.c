@@ -71,10 +71,10 @@ find_ancestors(Plan *at, Plan *target, List **ancestors)
 /*
  * The key conditions, as an index scan shows its index conditions.
  *
- * A nested loop's parameters are shown as the outer columns they stand for,
- * which takes the nodes above this one; EXPLAIN does not hand them to an FDW,
- * so they are looked for.  The search stays inside one plan tree: a parameter
- * that a correlated subquery gets from outside is shown as $n.
+ * A nested loop's parameters are shown as the outer columns they stand for, which takes the
+ * nodes above this one; EXPLAIN does not pass those to an FDW, so this function searches them.
+ * The search stays inside one plan tree: a parameter that a correlated subquery gets from
+ * outside is shown as $n.
  */
 static void
 show_key_condition(ForeignScan *plan, List *clauses, ExplainState *es)
@@ -94,7 +94,7 @@ show_key_condition(ForeignScan *plan, List *clauses, ExplainState *es)
 						es);
 }
 
-/* How the scan met windows of the range cache, if it did. */
+/* Show how the scan used windows of the range cache, if it did. */
 static void
 show_windows(const KvScanStats *stats, ExplainState *es)
 {
@@ -131,7 +131,10 @@ show_io(const KvScanStats *stats, ExplainState *es)
 	show_windows(stats, es);
 }
 
-/* In how many of the table's shards the scan has looked; people are told if there are several. */
+/*
+ * Show in how many of the table's shards the scan has looked; in text format only if there are
+ * several.
+ */
 static void
 show_shards(KvScan *scan, ExplainState *es)
 {
@@ -148,7 +151,7 @@ show_shards(KvScan *scan, ExplainState *es)
 		ExplainPropertyText("Shards Read", psprintf("%u of %u", met, all), es);
 }
 
-/* A count has no scan relation for core to name. */
+/* Show the table of a count, which has no scan relation for core to name. */
 static void
 explain_count(ForeignScan *plan, ExplainState *es)
 {
@@ -224,8 +227,8 @@ kv_explain_foreign_scan(ForeignScanState *node, ExplainState *es)
 }
 
 /*
- * An INSERT shows what it makes of an existing key, if that is not an error.  Core shows
- * all of ON CONFLICT but the arbiter.
+ * Show what an INSERT does with an existing key, if that is not an error.  Core shows all of ON
+ * CONFLICT but the arbiter.
  */
 static void
 kv_explain_foreign_modify(ModifyTableState *mtstate, ResultRelInfo *rinfo,

@@ -1,10 +1,10 @@
 /*
  * fdw.h
- *		What the planner, the executor and EXPLAIN of a kvfdw scan share.
+ *		Shared by the planner, the executor and EXPLAIN of a kvfdw scan.
  *
- * keycond.c turns clauses into key conditions at plan time, plan.c builds
- * paths and plans from them, keyrange.c turns the conditions into keys and key
- * ranges at execution time, scan.c reads those, explain.c shows them.
+ * keycond.c turns clauses into key conditions at plan time, plan.c builds paths and plans from
+ * them, keyrange.c turns the conditions into keys and key ranges at execution time, scan.c
+ * reads those, explain.c shows them.
  */
 #ifndef KV_FDW_H
 #define KV_FDW_H
@@ -25,8 +25,8 @@ typedef enum KvConditionKind
 	KV_COND_LESS_EQUAL,
 	KV_COND_GREATER_EQUAL,
 	KV_COND_GREATER,
-	KV_COND_ROW_PREFIX			/* of a row comparison, all columns but the
-								 * last; the next condition goes on with it */
+	KV_COND_ROW_PREFIX			/* all columns of a row comparison but the last; the next
+								 * condition continues it */
 } KvConditionKind;
 
 typedef enum KvAccess
@@ -50,7 +50,7 @@ enum KvScanPrivateIndex
 	KvScanPrivatePinned,		/* Integer: leading columns bound by = or ANY */
 	KvScanPrivateAccess,		/* Integer: KvAccess */
 	KvScanPrivateBackward,		/* Boolean */
-	KvScanPrivateByAddress,		/* Boolean: in the order in which values lie, if that is another */
+	KvScanPrivateByAddress,		/* Boolean: in order of address, if that is another order */
 	KvScanPrivateOrdered,		/* Boolean: does the plan rely on key order? */
 	KvScanPrivateValues,		/* Boolean: are values read, or keys only? */
 	/* Integer: rows likely to be taken, 0 = all, -1 = known when it runs */
@@ -82,16 +82,16 @@ typedef struct KvKeyCondition
 	KvConditionKind kind;
 	Expr	   *value;			/* free of this relation's columns */
 	Oid			valuetype;
-	RestrictInfo *rinfo;		/* the clause it is made of */
-	bool		exact;			/* says all that the clause says */
-	List	   *row;			/* KvKeyConditions that go before: ROW_PREFIX */
+	RestrictInfo *rinfo;		/* the clause it comes from */
+	bool		exact;			/* equivalent to its clause */
+	List	   *row;			/* preceding KvKeyConditions: ROW_PREFIX */
 } KvKeyCondition;
 
 typedef struct KvKeyMatch
 {
 	List	   *conditions;		/* KvKeyCondition, in key order */
 	List	   *clauses;		/* their RestrictInfos, each once */
-	List	   *exact;			/* those that need not be evaluated any more */
+	List	   *exact;			/* clauses that need not be evaluated any more */
 	Bitmapset  *equal;			/* key columns bound by '=' */
 	int			npinned;		/* leading columns bound by '=' or ANY */
 	double		nprefixes;		/* estimated combinations of the pinned ones */
@@ -99,9 +99,9 @@ typedef struct KvKeyMatch
 } KvKeyMatch;
 
 /*
- * Chooses the key conditions among clauses: RestrictInfos on this relation, and join
- * clauses whose other relations the path will be parameterised by.  What is not chosen
- * stays a filter.  Palloc'd; the same clauses give the same result.
+ * Choose the key conditions among clauses: RestrictInfos on this relation, and join clauses
+ * whose other relations the path will be parameterised by.  A clause that is not chosen stays a
+ * filter. Palloc'd; the same clauses give the same result.
  */
 extern KvKeyMatch *kv_match_key(PlannerInfo *root, RelOptInfo *rel,
 								const KvTable *table, List *clauses);
@@ -116,17 +116,17 @@ extern bool kv_operand_is_key(RelOptInfo *rel, const KvKeyColumn *column,
 extern TypeCacheEntry *kv_key_type(const KvKeyColumn *column);
 
 /*
- * A plan's key conditions: their values, the first of its fdw_exprs, and all else about
- * them, the first items of its fdw_private.
+ * A plan's key conditions: *values are the first of its fdw_exprs, the result is the first
+ * items of its fdw_private.
  */
 extern List *kv_plan_conditions(const KvKeyMatch *match, List **values);
 
-/* What GetForeignRelSize leaves in baserel->fdw_private. */
+/* What GetForeignRelSize stores in baserel->fdw_private. */
 typedef struct KvRelInfo
 {
 	KvTable    *table;
-	int32		width;			/* bytes of a whole row … */
-	int32		key_width;		/* … and of its key */
+	int32		width;			/* bytes of a whole row */
+	int32		key_width;		/* bytes of its key */
 	bool		has_row_triggers;	/* for this statement's operation */
 	double		scattered;		/* kv_store_scattered(), or -1: not asked yet */
 } KvRelInfo;
@@ -135,34 +135,33 @@ typedef struct KvRelInfo
 
 #define KV_SAMPLE_WIDTH	1024
 /*
- * Has ANALYZE no more bytes of the column's values in its sample? It makes nothing of more than a
- * kilobyte.
+ * Does ANALYZE's sample contain only the beginning of the column's values?  ANALYZE keeps only
+ * the width of a value of more than a kilobyte.
  */
 extern bool kv_is_cut_in_samples(Form_pg_attribute att);
 /*
- * The mean width of a row, about: of columns without statistics, or whose statistics are of cut
- * values, as the store's values
- * have it, for which value_width is called (bytes of one; 0 or less: not known). Puts theirs into
- * the rel's widths, if it is more than the planner takes for them.
+ * Estimate the mean width of a row.  Columns without statistics, and those whose statistics are
+ * of cut values, share the bytes of the store's values: value_width returns the bytes of one (0
+ * or less: not known).  Stores the widths in the rel if they exceed the planner's.
  */
 extern int32 kv_row_width(RelOptInfo *rel, Oid relid, const KvTable *table,
 						  double (*value_width) (Oid relid));
-extern int32 kv_key_width(Oid relid, const KvTable *table);	/* likewise of a key */
+extern int32 kv_key_width(Oid relid, const KvTable *table);	/* the mean width of a key */
 
 /* ---- plan time (cost.c) ---- */
 
-/* Estimates the entries that a scan with these conditions goes through, at least 1. */
+/* Estimate the entries that a scan with these conditions reads, at least 1. */
 extern double kv_entries_scanned(PlannerInfo *root, RelOptInfo *rel, const KvKeyMatch *match);
 /*
- * Estimates a scan that uses match, reads values or only keys (values), in key order or
- * by place, evaluates the clauses in local, and returns so many rows.  sharers: processes
+ * Estimate a scan that uses match, reads values or only keys (values), in key order or in order
+ * of address, evaluates the clauses in local, and returns so many rows.  sharers: processes
  * that share the work; reading is not cheaper for that.  rel has its KvRelInfo.
  */
 extern void kv_cost_scan(PlannerInfo *root, RelOptInfo *rel, const KvKeyMatch *match,
 						 bool values, bool by_address, List *local, double rows,
 						 double sharers, Cost *startup_cost, Cost *total_cost);
 
-/* Estimates counting, in the engine, the entries that satisfy match. */
+/* Estimate counting, in the engine, the entries that satisfy match. */
 extern void kv_cost_count(PlannerInfo *root, RelOptInfo *rel, const KvKeyMatch *match,
 						  Cost *startup_cost, Cost *total_cost);
 
@@ -171,24 +170,25 @@ extern void kv_cost_count(PlannerInfo *root, RelOptInfo *rel, const KvKeyMatch *
 /* A plan that counts has no relation of its own: see the head of count.c. */
 #define KV_PLAN_COUNTS(plan)	((plan)->scan.scanrelid == 0)
 
-/* Items in the fdw_private of one: those of kv_plan_conditions, and */
+/* Items in the fdw_private of such a plan: those of kv_plan_conditions, and */
 #define KvCountPrivateClauses	(KvScanPrivateAccess + 1)
 
 /*
- * GetForeignUpperPaths: adds a path that counts to the grouped relation if the query only
- * counts a table's rows and all its conditions are key conditions that leave ranges, or
- * there are none; else does nothing.  The head of count.c says more.
+ * GetForeignUpperPaths: add a path that counts to the grouped relation if the query only counts
+ * a table's rows, and all its conditions, if any, are key conditions that leave ranges.  Else
+ * do nothing.  See the head of count.c.
  */
 extern void kv_get_foreign_upper_paths(PlannerInfo *root, UpperRelationKind stage,
 									   RelOptInfo *input_rel, RelOptInfo *output_rel,
 									   void *extra);
-/* The plan of that path; rel: the grouped relation; tlist: what the plan returns. */
+/* Make the plan of that path.  rel is the grouped relation, tlist the plan's target list. */
 extern ForeignScan *kv_count_plan(PlannerInfo *root, RelOptInfo *rel, List *tlist);
-/* Which table a plan counts, as an index into the range table; ERROR: the plan has none. */
+/* The table that a plan counts, as an index into the range table; ERROR: the plan has none. */
 extern Index kv_count_relation(const ForeignScan *plan, List *rtable);
 /*
- * The executor's callbacks for such a plan.  Iterating counts, and returns one row with the
- * number in each column, then an empty slot; after a rescan it counts again.
+ * The executor's callbacks for such a plan.  The first iteration counts, and returns one row
+ * with the number in each column; the next returns an empty slot.  After a rescan the plan
+ * counts again.
  */
 extern void kv_begin_count(ForeignScanState *node, int eflags);
 extern TupleTableSlot *kv_iterate_count(ForeignScanState *node);
@@ -200,14 +200,14 @@ extern void kv_end_count(ForeignScanState *node);
 typedef struct KvKeyRanges KvKeyRanges;
 
 /*
- * Prepares a plan's key conditions for execution.  Allocated in CurrentMemoryContext.
- * points: all conditions pin columns, and kv_ranges_next is not called.
+ * Prepare a plan's key conditions for execution.  Allocated in CurrentMemoryContext.  points:
+ * all conditions pin columns, and kv_ranges_next is not called.
  */
 extern KvKeyRanges *kv_ranges_create(const KvTable *table, ForeignScan *plan,
 									 PlanState *parent, bool points);
 /*
- * Evaluates the conditions for a new (re)scan.  The lists of keys live in context until
- * the caller resets it.  False: no row can match, and there is nothing to ask for.
+ * Evaluate the conditions for a new (re)scan.  The lists of keys are allocated in context,
+ * which the caller resets.  False: no row can match, and there is nothing to read.
  */
 extern bool kv_ranges_start(KvKeyRanges *ranges, ExprContext *econtext,
 							MemoryContext context, bool backward);
@@ -217,8 +217,8 @@ extern bool kv_ranges_start(KvKeyRanges *ranges, ExprContext *econtext,
  */
 extern bool kv_ranges_next(KvKeyRanges *ranges, KvKey *lo, KvKey *hi);
 /*
- * Likewise for KV_ACCESS_POINT: the next keys, at most max; returns how many, 0: no more.
- * Their bytes last until the next call.
+ * After kv_ranges_start for KV_ACCESS_POINT: the next keys, at most max; returns how many, 0:
+ * no more.  Their bytes last until the next call.
  */
 extern int	kv_ranges_next_points(KvKeyRanges *ranges, KvKey *keys, int max);
 
@@ -227,22 +227,22 @@ extern int	kv_ranges_next_points(KvKeyRanges *ranges, KvKey *keys, int max);
 typedef struct KvRowNames KvRowNames;
 
 extern KvRowNames *kv_names_create(void);	/* in CurrentMemoryContext */
-/* Notes the key of a row and sets *name, a made-up ctid by which it can be found. */
+/* Note the key of a row and set *name, a made-up ctid by which the key can be found. */
 extern void kv_names_add(KvRowNames *names, KvKey key, ItemPointer name);
-/* The key of a row that was named.  It lasts until the next call of one of these. */
+/* The key of a row that was named.  It lasts until the next call of one of these functions. */
 extern KvKey kv_names_find(KvRowNames *names, ItemPointer name);
-/* Closes the temporary file, if there is one; the memory goes with its context. */
+/* Close the temporary file, if there is one; the memory is freed with its context. */
 extern void kv_names_end(KvRowNames *names);
 
 /* ---- parallel scans (parallel.c) ---- */
 
 typedef struct KvParallelScan KvParallelScan;	/* in dynamic shared memory */
 
-/* The next piece, in the order of the scan, for this process alone; false: none is left. */
+/* Take the next piece, in the order of the scan, for this process alone; false: none is left. */
 extern bool kv_parallel_take(KvParallelScan *parallel, uint32 *piece);
 /*
- * Cuts a range down to what it has in common with a piece; false: nothing.  The bounds
- * may point into the shared memory then.
+ * Cut a range down to its intersection with a piece; false: it is empty.  The bounds may then
+ * point into the shared memory.
  */
 extern bool kv_parallel_clip(const KvParallelScan *parallel, uint32 piece,
 							 KvKey *lo, KvKey *hi);
@@ -260,8 +260,8 @@ typedef struct KvScanState
 	KvAccess	access;
 	KvScanOrder order;
 	bool		want_values;
-	uint64		limit_hint;		/* rows likely to be taken, or 0 … */
-	List	   *limit;			/* … or ExprStates of a LIMIT and an OFFSET that say so */
+	uint64		limit_hint;		/* rows likely to be taken, or 0 */
+	List	   *limit;	/* ExprStates of a LIMIT and an OFFSET that compute limit_hint, or NIL */
 	KvKeyRanges *ranges;
 
 	/* the position */
@@ -272,23 +272,23 @@ typedef struct KvScanState
 
 	/* in a parallel scan */
 	KvParallelScan *parallel;	/* or NULL */
-	uint32		piece;			/* the one that is read */
+	uint32		piece;			/* the current piece */
 
 	/* locking */
 	int			lock_mode;		/* LockTupleMode in which the scan locks, or -1 */
-	CmdType		operation;		/* what for */
-	ExprState  *qual;			/* the node's quals, which we evaluate then */
+	CmdType		operation;		/* the statement for which it locks */
+	ExprState  *qual;			/* the node's quals, which we evaluate if the scan locks */
 	KvRowNames *names;			/* of rows that are locked above the scan, or NULL */
 	bool		locks_alone;	/* the query locks no other relation's rows */
-	MemoryContext lock_context; /* of the row locked last there */
+	MemoryContext lock_context; /* of the row that was locked last above the scan */
 
 	MemoryContext context;		/* of this struct: "kvfdw scan" */
 	MemoryContext range_context;	/* of the current (re)scan's keys */
 } KvScanState;
 
-/* ---- what each file adds to the FDW, or sets up ---- */
+/* ---- initialization of the FDW by each file ---- */
 
-/* These fill in the callbacks that are in the file of that name. */
+/* Each fills in the callbacks of the file of that name. */
 extern void kv_plan_routine(FdwRoutine *routine);
 extern void kv_scan_routine(FdwRoutine *routine);
 extern void kv_parallel_routine(FdwRoutine *routine);
@@ -297,16 +297,16 @@ extern void kv_explain_routine(FdwRoutine *routine);
 extern void kv_cost_gucs(void);	/* at load: the planner's settings */
 extern void kv_conflict_init(void);	/* in _PG_init: the planner hook for conflict targets */
 
-/* syscolumn.c: ERROR if the query names a system column of the relation, but tableoid */
+/* syscolumn.c: ERROR if the query names a system column of the relation other than tableoid */
 extern void kv_refuse_system_columns(PlannerInfo *root, RelOptInfo *rel, Oid relid);
 
-/* conflict.c: did the statement name a conflict target, which is the key then? */
+/* conflict.c: did the statement name a conflict target?  The target is the key then. */
 extern bool kv_conflict_target_was_given(const Query *query);
 
 /* modify.c: the name that a primary key of the table would have; palloc'd */
 extern char *kv_modify_constraint_name(Relation rel);
 
-/* analyze.c: AnalyzeForeignTable, which says how to sample the table and how large it is */
+/* analyze.c: AnalyzeForeignTable, which returns the sampling function and the table's size */
 extern bool kv_analyze_foreign_table(Relation relation,
 									 AcquireSampleRowsFunc *func,
 									 BlockNumber *totalpages);

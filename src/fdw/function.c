@@ -1,6 +1,6 @@
 /*
  * function.c
- *		The SQL functions that look inside, and have it tidied up: statistics, size, check, flush,
+ *		The SQL functions for inspection and maintenance: statistics, size, check, flush,
  *		compact, prewarm.
  */
 #include "postgres.h"
@@ -59,8 +59,8 @@ raise_undefined(Oid relid)
 }
 
 /*
- * Open one of our tables, or ERROR: 42P01, 42809, 42501.  Nothing is locked
- * before it is known to be ours, and the user's if it must be.
+ * Open one of our tables, or ERROR: 42P01, 42809, 42501.  A relation is locked only if it is
+ * ours, and the user's if must_own.
  */
 static Relation
 open_our_table(Oid relid, bool must_own, LOCKMODE lock)
@@ -78,14 +78,14 @@ open_our_table(Oid relid, bool must_own, LOCKMODE lock)
 	if (must_own && !kv_owns_relation(relid))
 		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_FOREIGN_TABLE, name);
 
-	/* dropped meanwhile, or even another's with the same OID? */
+	/* dropped concurrently, or even another relation's with the same OID? */
 	rel = try_relation_open(relid, lock);
 	if (rel == NULL || !kv_is_foreign_table(relid))
 		raise_undefined(relid);
 	return rel;
 }
 
-/* A function that returns rows begins, and has so many columns. */
+/* Begin a function that returns rows with so many columns. */
 static void
 begin_rows(FunctionCallInfo fcinfo, int ncolumns)
 {
@@ -172,7 +172,7 @@ kvfdw_stat_get_io(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* The row that such a function returns. */
+/* Make the row that such a function returns. */
 static Datum
 row_of(FunctionCallInfo fcinfo, Datum *values, bool *nulls, int ncolumns)
 {
@@ -350,7 +350,7 @@ kvfdw_compact(PG_FUNCTION_ARGS)
 	rel = open_our_table(PG_GETARG_OID(0), true, RowExclusiveLock);
 	store = kv_table_store(rel, false);
 	if (store)
-		(void) kv_table_store(rel, true);	/* which follows to the table's tablespace */
+		(void) kv_table_store(rel, true);	/* which moves to the table's tablespace */
 	if (store)
 		kv_store_compact(store, PG_GETARG_BOOL(1), &done);
 

@@ -2,11 +2,10 @@
  * keycond.c
  *		From clauses to key conditions, at plan time.
  *
- * A key condition binds one key column to a value that is known before the
- * scan starts: a constant, a parameter, or an expression over other relations'
- * columns (a parameterised path).  It is made only where the key's byte order
- * says exactly what the clause's operator says, so that the clause need not be
- * looked at again once its condition is in use:
+ * A key condition binds one key column to a value that is known before the scan starts: a
+ * constant, a parameter, or an expression over other relations' columns (a parameterised
+ * path).  It is made only where the key's byte order says exactly what the clause's operator
+ * says, so that the clause need not be evaluated once its condition is in use:
  *
  *	- the operator belongs to the default btree operator family of the column's
  *	  type and its left input is that type;
@@ -17,8 +16,8 @@
  *	  exactly among the column's values (KvFit there);
  *	- the value is not volatile, so evaluating it once is enough.
  *
- * The one condition that says less than its clause is that of a row comparison,
- * (a, b, v) > (1, 2, 3), whose first columns only are key columns.
+ * The one condition that says less than its clause is that of a row comparison, (a, b, v) > (1,
+ * 2, 3), of which only the first columns are key columns.
  */
 #include "postgres.h"
 
@@ -137,7 +136,7 @@ match_operator(const KvKeyColumn *column, Oid opno, Oid collation,
 		(!OidIsValid(column->collation) || column->collation == collation);
 }
 
-/* Is the value known before the scan starts, and the same for all of it? */
+/* Is the value known before the scan starts, and constant during the scan? */
 static bool
 value_is_usable(PlannerInfo *root, RelOptInfo *rel, Node *value)
 {
@@ -163,9 +162,9 @@ make_condition(int key, KvConditionKind kind, Node *value, Oid valuetype,
 }
 
 /*
- * A bool column stands for itself in WHERE: b, NOT b, b IS TRUE, b IS FALSE.
- * (b IS NOT TRUE and the like are true of NULL too; a key is never NULL, but
- * nobody writes them, so they stay filters.)
+ * Match a bool column that is a clause of WHERE: b, NOT b, b IS TRUE, b IS FALSE.  (b IS NOT
+ * TRUE and similar clauses are true of NULL too.  A key is never NULL, but such clauses are
+ * rare, so they stay filters.)
  */
 static KvKeyCondition *
 match_bool_clause(RelOptInfo *rel, const KvKeyColumn *column, int key,
@@ -258,7 +257,7 @@ match_row_comparison(PlannerInfo *root, RelOptInfo *rel, const KvTable *table,
 	return condition;
 }
 
-/* The condition that a clause is on key column number key, or NULL. */
+/* The condition on key column number key that is equivalent to a clause, or NULL. */
 static KvKeyCondition *
 match_clause(PlannerInfo *root, RelOptInfo *rel, const KvTable *table,
 			 int key, RestrictInfo *rinfo)
@@ -334,10 +333,10 @@ kv_clause_matches_key(PlannerInfo *root, RelOptInfo *rel, const KvTable *table,
 }
 
 /*
- * Leading columns are pinned as long as an equality or an ANY exists for them;
- * the first column without one may still have a range.  Of a column's clauses
- * all equalities are used, or else one ANY, or else all ranges: what is left
- * over stays a filter.  A path needs to keep only the chosen clauses.
+ * Leading columns are pinned as long as an equality or an ANY exists for them; the first column
+ * without one may still have a range.  Of a column's clauses all equalities are used, or else
+ * one ANY, or else all ranges: the remaining clauses stay filters.  A path stores only the
+ * chosen clauses.
  */
 KvKeyMatch *
 kv_match_key(PlannerInfo *root, RelOptInfo *rel, const KvTable *table,

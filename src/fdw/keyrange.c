@@ -1,15 +1,13 @@
 /*
  * keyrange.c
- *		From key conditions to keys and key ranges, at execution time.
+ *		Turns key conditions into keys and key ranges, at execution time.
  *
- * A condition's value is evaluated once per (re)scan and fitted among the
- * values of its column (KvFit): where the types differ, "smallint_key < 1e6"
- * must be all keys and not an overflow error.  The pinned columns give a list
- * of encoded values each; their combinations, walked like an odometer in key
- * order or against it, are the whole keys of a point scan, or the prefixes to
- * which a range of the next column is appended.  So rows come in key order
- * whatever the conditions are, and memory grows with the lists, not with the
- * number of combinations.
+ * A condition's value is evaluated once per (re)scan and fitted among the values of its column
+ * (KvFit): where the types differ, "smallint_key < 1e6" must be all keys and not an overflow
+ * error.  The pinned columns give a list of encoded values each; their combinations, walked
+ * like an odometer in key order or against it, are the whole keys of a point scan, or the
+ * prefixes to which a range of the next column is appended.  So rows are returned in key order
+ * for all conditions, and memory grows with the lists, not with the number of combinations.
  */
 #include "postgres.h"
 
@@ -27,14 +25,14 @@
 #include "compat.h"
 #include "fdw/fdw.h"
 
-#define KV_SHORT_KEY	64		/* bytes of a key, and its end */
+#define KV_SHORT_KEY	64		/* bytes of a key and its terminator that fit without growing */
 
 typedef struct KvScanCondition
 {
 	int			key;
 	KvConditionKind kind;
 	Oid			valuetype;
-	ExprState  *value;			/* NULL: it is known */
+	ExprState  *value;			/* NULL: it is in known */
 	Datum		known;
 	bool		known_isnull;
 } KvScanCondition;
@@ -55,21 +53,21 @@ struct KvKeyRanges
 	int			nconditions;
 	int			npinned;
 
-	/* what the conditions came to in this (re)scan */
+	/* result of the conditions in this (re)scan */
 	KvColumnValues *columns;	/* npinned of them */
 	bool		has_lo,
 				has_hi;
-	StringInfoData lo;			/* bounds of what follows the pinned columns, but of points: */
+	StringInfoData lo;			/* bounds of the column after the pinned ones, but not of points: */
 	StringInfoData hi;			/* lo is inclusive, hi is exclusive */
 	bool		backward;
 	bool		exhausted;
 
-	/* what the last call returned */
+	/* the last call's result */
 	StringInfoData lo_result;
-	StringInfoData hi_result;	/* not of points */
+	StringInfoData hi_result;	/* not used for points */
 };
 
-/* Where a value of another type lies among a column's own values. */
+/* The position of another type's value among a column's own values. */
 typedef enum KvFit
 {
 	KV_FIT_BEFORE_ALL,		/* less than every value of the column's type */
@@ -143,9 +141,9 @@ fit_in_timestamp(Timestamp value, int overflow, Datum *own)
 }
 
 /*
- * Fit a value of type valuetype among the values of a column.  *own is set
- * unless the result is BEFORE_ALL or AFTER_ALL.  Never an error.  keycond.c
- * lets only the types below through; all others are the column's own.
+ * Fit a value of type valuetype among the values of a column.  *own is set unless the result is
+ * BEFORE_ALL or AFTER_ALL.  Never an error.  keycond.c admits only the types below; all others
+ * are the column's own.
  */
 static KvFit
 fit_value(const KvKeyColumn *column, Oid valuetype, Datum value, Datum *own)
@@ -198,9 +196,9 @@ fit_value(const KvKeyColumn *column, Oid valuetype, Datum value, Datum *own)
 }
 
 /*
- * Most conditions compare with a constant or a parameter of the statement, which have their value
- * as long as the plan runs. To have the executor evaluate such a one costs as much as to find the
- * row.
+ * Prepare the value of a condition.  Most conditions compare with a constant or a parameter of
+ * the statement, which do not change while the plan runs.  Evaluating such a value in the
+ * executor would cost as much as finding the row.
  */
 static void
 prepare_value(KvScanCondition *condition, Expr *expr, PlanState *parent)
@@ -234,7 +232,7 @@ value_of(const KvScanCondition *condition, ExprContext *econtext, bool *isnull)
 	return condition->known;
 }
 
-/* Keys are short mostly. */
+/* Most keys are short. */
 static void
 init_buffer(StringInfo buf)
 {
@@ -391,13 +389,8 @@ move_after(const KvTable *table, int key, StringInfo buf)
 }
 
 /*
- * key <, <=, >, >= value, or the same of a row: tighten the bounds; false if
- * nothing is left.  *next is the number of the condition, and goes past it.
- *
- * The bound is a place between keys: before all keys that begin with the
- * values, or after them.  A row's comparison is decided by its first value that
- * no key of the column can equal, and it is unknown, so not true, for keys that
- * equal all values before a NULL.
+ * key <, <=, >, >= value, or the same of a row: tighten the bounds; false if nothing is left.
+ * *next is the number of the condition, and is advanced past it.
  */
 static bool
 start_range(KvKeyRanges *ranges, int *next, ExprContext *econtext)
@@ -455,7 +448,7 @@ start_range(KvKeyRanges *ranges, int *next, ExprContext *econtext)
 	}
 
 	if (after && !move_after(table, key, buf))
-		return upper;			/* above the last value there is */
+		return upper;			/* above the last possible value */
 
 	bound = upper ? &ranges->hi : &ranges->lo;
 	Assert(bound->data != NULL);
@@ -519,7 +512,7 @@ kv_ranges_start(KvKeyRanges *ranges, ExprContext *econtext,
 	return true;
 }
 
-/* Append the combination the odometer shows, and turn it to the next one. */
+/* Append the combination that the odometer shows, and advance it to the next one. */
 static void
 take_prefix(KvKeyRanges *ranges, StringInfo buf)
 {
@@ -544,9 +537,9 @@ take_prefix(KvKeyRanges *ranges, StringInfo buf)
 }
 
 /*
- * No stored key is longer than KV_MAX_KEY, so a longer bound separates the
- * same keys as the first bound after all keys that start as it does.  Returns
- * false if there is none.
+ * Shorten a bound.  No stored key is longer than KV_MAX_KEY, so a longer bound separates the
+ * same keys as the first bound after all keys that start as it does.  Returns false if there is
+ * none.
  */
 static bool
 shorten_bound(StringInfo bound)
@@ -584,7 +577,7 @@ kv_ranges_next(KvKeyRanges *ranges, KvKey *lo, KvKey *hi)
 			has_hi = ranges->npinned > 0 && kv_key_successor(to);
 
 		if (!shorten_bound(from))
-			continue;			/* above every key there can be */
+			continue;			/* above every possible key */
 		if (has_hi && !shorten_bound(to))
 			has_hi = false;
 		if (has_hi && compare_bytes(from, to) >= 0)

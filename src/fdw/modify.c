@@ -2,21 +2,21 @@
  * modify.c
  *		INSERT, UPDATE, DELETE, COPY FROM, partition routing, TRUNCATE.
  *
- * A row is named by its key: the planner carries the key columns of each row to
- * be updated or deleted as resjunk columns.  The row is locked when it is
- * changed.  If it has been changed by others since the snapshot, READ COMMITTED
- * tests the newest version with EvalPlanQual and goes on with that, as core
- * does for heap.  If there are row triggers, the scan has done that.
+ * A row is identified by its key: the planner adds the key columns of each row to be updated or
+ * deleted as resjunk columns.  The row is locked when it is changed.  If other transactions
+ * have changed it since the snapshot, READ COMMITTED tests the newest version with EvalPlanQual
+ * and continues with that, as core does for heap.  If there are row triggers, the scan has done
+ * that.
  *
- * Core leaves to an FDW what it does itself for a heap table: constraints, the
- * partition constraint, row security of a partitioned parent, and the errors
- * of a unique index.  Here they are as heap has them, in heap's order.  The
- * one thing that heap does and no FDW can is to move an updated row to another
- * partition: that is the partition constraint's error.
+ * Core leaves to an FDW several things that it does itself for a heap table: constraints, the
+ * partition constraint, row security of a partitioned parent, and the errors of a unique index.
+ * Here they are as heap has them, in heap's order.  One thing that heap does is impossible for
+ * an FDW: moving an updated row to another partition.  That is the partition constraint's
+ * error.
  *
- * The plan needs to say nothing that the executor does not tell, but for EXPLAIN.
- * GetForeignModifyBatchSize is not needed: an insert waits for no round trip that a
- * batch would save.
+ * The plan contains only what EXPLAIN needs; the executor knows the rest.
+ * GetForeignModifyBatchSize is not needed: an insert waits for no round trip that a batch would
+ * save.
  */
 #include "postgres.h"
 
@@ -42,8 +42,8 @@
 #define KV_ROW_NAME		"__kv_row"
 
 /*
- * The name of a key column's resjunk entry.  Partitions that share one entry
- * must mean the same Var by it, so it says all that tells Vars apart.
+ * The name of a key column's resjunk entry.  Partitions that share one entry must mean the same
+ * Var by it, so the name contains all that distinguishes Vars.
  */
 static char *
 key_column_name(const KvTable *table, int key)
@@ -56,8 +56,8 @@ key_column_name(const KvTable *table, int key)
 }
 
 /*
- * Has any foreign table below a DELETE's target a trigger?  Asked once for each
- * of them; the answer is kept with the target, unless that is one of ours.
+ * Has any foreign table among a DELETE's targets a trigger?  Each of them asks once; the answer
+ * is cached for the target, unless the target is one of our tables.
  */
 static bool
 any_child_has_triggers(PlannerInfo *root)
@@ -112,7 +112,10 @@ kv_add_foreign_update_targets(PlannerInfo *root, Index rtindex,
 		any_child_has_triggers(root))
 		add_row_identity_var(root, whole_row, rtindex, "wholerow");
 
-	/* RETURNING needs it, too; the name is ours, so that core is not misled */
+	/*
+	 * RETURNING needs the whole row, too; the name is our own, so that core does not use the
+	 * column
+	 */
 	if (root->parse->commandType == CMD_DELETE &&
 		root->parse->returningList != NIL)
 		add_row_identity_var(root, whole_row, rtindex, KV_ROW_NAME);
@@ -213,20 +216,20 @@ kv_begin_foreign_insert(ModifyTableState *mtstate, ResultRelInfo *rinfo)
 	rinfo->ri_FdwState = state;
 }
 
-/* Of either kind. */
+/* Ends both kinds, modify and insert. */
 static void
 kv_end_foreign_modify(EState *estate, ResultRelInfo *rinfo)
 {
 	KvModifyState *state = rinfo->ri_FdwState;
 
 	if (state == NULL)
-		return;					/* EXPLAIN, or ended as the other kind */
+		return;					/* EXPLAIN, or the other kind's end has run */
 	kv_upsert_restore(state, rinfo);
 	rinfo->ri_FdwState = NULL;
 	MemoryContextDelete(state->context);
 }
 
-/* ---- what is common to all rows ---- */
+/* ---- shared by all statements ---- */
 
 /* Begin with a row: returns the state, in the row's memory context. */
 static KvModifyState *
@@ -301,7 +304,7 @@ kv_exec_foreign_insert(EState *estate, ResultRelInfo *rinfo,
 	if (on_duplicate != KV_DUPLICATE_IGNORE)
 		kv_modify_raise_duplicate(state, key, slot);
 
-	/* what is ignored must be part of what this transaction has seen or done */
+	/* an ignored row must be visible to this transaction, or its own */
 	if (inserted == KV_EXISTS_UNSEEN && IsolationUsesXactSnapshot())
 		kv_raise_row_conflict(KV_ROW_UPDATED, CMD_INSERT);
 	if (state->on_conflict == ONCONFLICT_NOTHING)
@@ -342,9 +345,9 @@ store_newer(KvModifyState *state, EState *estate, const KvRow *newer, TupleTable
 }
 
 /*
- * A row has a newer version, which is locked now.  Does the statement want it
- * still?  Returns the plan's output for it, or NULL.  In the query's memory
- * context, not the row's: EvalPlanQual keeps what it builds.
+ * A row has a newer version, which is locked now.  Does it still satisfy the statement?
+ * Returns the plan's output for it, or NULL.  Runs in the query's memory context, not the
+ * row's: EvalPlanQual keeps what it builds.
  */
 static TupleTableSlot *
 recheck_row(KvModifyState *state, EState *estate, ResultRelInfo *rinfo, const KvRow *newer)
@@ -357,7 +360,7 @@ recheck_row(KvModifyState *state, EState *estate, ResultRelInfo *rinfo, const Kv
 	return TupIsNull(slot) ? NULL : slot;
 }
 
-/* The new row that an UPDATE makes of a newer version, or NULL. */
+/* The new row that an UPDATE computes from a newer version, or NULL. */
 static TupleTableSlot *
 update_newer(KvModifyState *state, EState *estate, ResultRelInfo *rinfo, const KvRow *newer)
 {
@@ -410,7 +413,7 @@ kv_exec_foreign_update(EState *estate, ResultRelInfo *rinfo,
 	return NULL;
 }
 
-/* Give RETURNING the old row: the one that the plan has seen. */
+/* Give RETURNING the old row that the plan has seen. */
 static void
 return_seen_row(KvModifyState *state, TupleTableSlot *slot, TupleTableSlot *planSlot)
 {

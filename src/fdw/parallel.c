@@ -1,20 +1,20 @@
 /*
  * parallel.c
- *		Deals a table out to the processes of a parallel scan.
+ *		Distributes a table to the processes of a parallel scan.
  *
- * The leader cuts the key space into pieces of about the same number of rows.
- * Each process evaluates the key conditions for itself, takes the next piece
- * that nobody has taken, reads what its key ranges and the piece have in common,
- * and takes another.  The pieces cover all keys and do not overlap, whatever
- * flushes and writers do meanwhile, so every row is read by exactly one process.
- * They are taken in the scan's direction, so each process returns its rows in
- * key order, forward or backward, and Gather Merge makes one order of all.  While
- * that takes the rows of one piece, the process that reads a later one gets as far as
- * its tuple queue has room (64 kB): ordered plans gain where filters, joins or groups
- * below Gather Merge leave few rows.
+ * The leader cuts the key space into pieces of about the same number of rows.  Each process
+ * evaluates the key conditions for itself, takes the next free piece, reads the intersection of
+ * its key ranges and the piece, and takes another.  The pieces cover all keys and do not
+ * overlap, whatever flushes and writers do during the scan, so every row is read by exactly one
+ * process.
  *
- * Everything a worker sees is in shared memory, the leader's uncommitted writes
- * too, and its snapshot is the leader's.
+ * Pieces are taken in the scan's direction, so each process returns its rows in key order,
+ * forward or backward, and Gather Merge merges them.  While Gather Merge takes the rows of one
+ * piece, the process that reads a later one proceeds only until its tuple queue (64 kB) is
+ * full.  Ordered plans gain where filters, joins or groups below Gather Merge leave few rows.
+ *
+ * A worker needs only shared memory, which also has the leader's uncommitted writes, and its
+ * snapshot is the leader's.
  */
 #include "postgres.h"
 
@@ -24,13 +24,13 @@
 
 struct KvParallelScan
 {
-	pg_atomic_uint32 next;		/* pieces taken, and refusals */
+	pg_atomic_uint32 next;		/* counts taken pieces, and refusals */
 	uint32		npieces;
-	bool		backward;		/* they are taken from the last one on */
+	bool		backward;		/* pieces are taken from the last one on */
 	KvCut		splits[FLEXIBLE_ARRAY_MEMBER];	/* between pieces: npieces - 1 */
 };
 
-/* More pieces than processes, so that all have finished at about the same time. */
+/* More pieces than processes, so that all processes finish at about the same time. */
 #define KV_MAX_PIECES		512
 
 static Size
@@ -109,8 +109,9 @@ kv_parallel_clip(const KvParallelScan *parallel, uint32 piece, KvKey *lo, KvKey 
 }
 
 /*
- * Any scan may run in a worker: nothing it needs is the leader's alone, but while the
- * leader writes the rows anew.  What locks rows or modifies them is never parallel.
+ * Any scan may run in a worker, because it needs nothing that only the leader has.  The
+ * exception is a leader that rewrites the table.  Scans that lock or modify rows are never
+ * parallel.
  */
 static bool
 kv_is_parallel_safe(PlannerInfo *root, RelOptInfo *rel, RangeTblEntry *rte)

@@ -2,23 +2,20 @@
  * plan.c
  *		Sizes, paths and plans of kvfdw tables.
  *
- * Every path reads the key range that its key conditions (keycond.c) leave, all but
- * one in key order, forward or backward.  Which paths there are:
+ * Every path reads the key range that its key conditions (keycond.c) leave, all but one in key
+ * order, forward or backward.  The paths are:
  *
- *	- one that uses the restriction clauses, with whatever pathkeys of key order
- *	  the query can use (ORDER BY, merge joins; MIN and MAX ask for them too),
- *	  and its mirror image if the query can use descending order;
- *	- one that reads a whole table in the order in which its values lie, if that is
- *	  another (engine/scan/byaddress.c); it begins late and has no pathkeys;
- *	- one per useful set of outer relations whose columns join clauses compare
- *	  with the key;
- *	- the same that share a range with parallel workers, each of which returns its
- *	  part in order.
+ *  - one that uses the restriction clauses, with whatever pathkeys of key order the query can
+ *    use (ORDER BY, merge joins; MIN and MAX ask for them too), and its mirror image if the
+ *    query can use descending order;
+ *  - one that reads a whole table in order of address, if that is another order
+ *    (engine/scan/byaddress.c); its first row is late, and it has no pathkeys;
+ *  - one per useful set of outer relations whose columns join clauses compare with the key;
+ *  - the same paths for a range that is shared with parallel workers, each of which returns its
+ *    part in order.
  *
- * Of upper relations only count(*) is pushed down (count.c): the executor does the
- * rest as well as we could.
- *
- * What a path costs is estimated in cost.c.
+ * Of upper relations only count(*) is pushed down (count.c): the executor does the rest as well
+ * as we could.  cost.c estimates the cost of a path.
  */
 #include "postgres.h"
 
@@ -42,20 +39,19 @@
 #include "compat.h"
 #include "fdw/fdw.h"
 
-/* Of ranges from so many rows on, it matters whether values are scattered. */
+/* In ranges of so many rows or more, it matters whether values are scattered. */
 #define KV_SCATTERED_ROWS		256
 
 /* Sets of outer relations tried for parameterised paths. */
 #define KV_MAX_OUTER_SETS		16
 
 /*
- * What tell() says of the table's store: 0 if there is none, -1 if that cannot be
- * told now.
+ * The value that tell() returns for the table's store: 0 if there is none, -1 if it is not
+ * known now.
  *
- * A damaged store does not make planning fail, so that EXPLAIN, a plan whose
- * partition is pruned, or a plan that is merely kept still work; execution
- * reports the damage.  Nothing below the planner's callers holds an LWLock,
- * so those that the error left behind are the store's.
+ * A damaged store does not make planning fail, so that EXPLAIN, a plan whose partition is
+ * pruned, or a plan that is only prepared still work; execution reports the damage.  The
+ * planner's callers hold no LWLock, so all that are held after the error are the store's.
  */
 static double
 ask_store(Oid relid, double (*tell) (KvStore *store))
@@ -104,10 +100,9 @@ value_width(Oid relid)
 }
 
 /*
- * Tell the planner that the key is unique, in the words it understands: a
- * unique index that does not exist (hypothetical, so nobody opens it; of no
- * access method, so nobody scans it).  Row estimates of joins and the
- * executor's "inner unique" shortcut depend on it.
+ * Tell the planner that the key is unique, by means of a unique index that does not exist.  It
+ * is hypothetical, so it is never opened; it has no access method, so it is never scanned.  Row
+ * estimates of joins and the executor's "inner unique" shortcut depend on it.
  */
 static void
 add_unique_index(RelOptInfo *rel, const KvTable *table)
@@ -186,9 +181,9 @@ kv_get_foreign_rel_size(PlannerInfo *root, RelOptInfo *baserel,
 }
 
 /*
- * Does an UPDATE assign all value columns?  Then it has no use for the old values,
- * though core asks for the whole old row to keep the columns that are not
- * assigned.  attrs gets the columns that the new row is computed from.
+ * Does an UPDATE assign all value columns?  Then it does not need the old values, though core
+ * asks for the whole old row to keep the columns that are not assigned.  attrs gets the columns
+ * from which the new row is computed.
  */
 static bool
 overwrites_values(PlannerInfo *root, RelOptInfo *rel, const KvRelInfo *info,
@@ -207,8 +202,8 @@ overwrites_values(PlannerInfo *root, RelOptInfo *rel, const KvRelInfo *info,
 		return false;
 
 	/*
-	 * Those that get an expression's value, and the generated ones that core
-	 * computes again for that.  A generated column SET to DEFAULT is neither.
+	 * columns that get an expression's value, and the generated ones that core computes again
+	 * for that; a generated column SET to DEFAULT is neither
 	 */
 	foreach(lc, root->update_colnos)
 		written = bms_add_member(written, lfirst_int(lc) - FirstLowInvalidHeapAttributeNumber);
@@ -235,8 +230,8 @@ overwrites_values(PlannerInfo *root, RelOptInfo *rel, const KvRelInfo *info,
 }
 
 /*
- * Must values be read, or do the keys alone say all that is asked?  local:
- * the clauses (RestrictInfos) that will be evaluated on the row.
+ * Must values be read, or are the keys sufficient?  local: the clauses (RestrictInfos) that
+ * will be evaluated on the row.
  */
 static bool
 needs_values(PlannerInfo *root, RelOptInfo *rel, const KvRelInfo *info, List *local)
@@ -247,8 +242,8 @@ needs_values(PlannerInfo *root, RelOptInfo *rel, const KvRelInfo *info, List *lo
 	int			member = -1;
 
 	/*
-	 * The relation's target, not the plan's target list, which may have all
-	 * columns when nobody looks at most of them.
+	 * the relation's target, not the plan's target list, which may contain all columns even if
+	 * few are used
 	 */
 	if (!overwrites_values(root, rel, info, &attrs))
 		pull_varattnos((Node *) rel->reltarget->exprs, rel->relid, &attrs);
@@ -340,7 +335,7 @@ key_pathkeys(PlannerInfo *root, RelOptInfo *rel, const KvTable *table,
 											 entry->btree_opintype,
 											 att->attcollation, rel->relids);
 		if (eclass == NULL)
-			break;				/* nobody asks about this column's order */
+			break;				/* the query does not use this column's order */
 
 		redundant = EC_MUST_BE_REDUNDANT(eclass);
 		foreach(lc, pathkeys)
@@ -367,7 +362,7 @@ key_pathkeys(PlannerInfo *root, RelOptInfo *rel, const KvTable *table,
 	return truncate_useless_pathkeys(root, rel, pathkeys);
 }
 
-/* What a path remembers: enum KvPathPrivateIndex. */
+/* The fdw_private of a path: enum KvPathPrivateIndex. */
 static List *
 path_private(const KvKeyMatch *match, bool backward, bool by_address)
 {
@@ -386,7 +381,7 @@ add_scan_path(PlannerInfo *root, RelOptInfo *rel, KvKeyMatch *match,
 										path_private(match, backward, false)));
 }
 
-/* A path that reads values in the order in which they lie, if some are scattered. */
+/* Add a path that reads values in order of address, if some are scattered. */
 static void
 add_path_by_address(PlannerInfo *root, RelOptInfo *rel, KvRelInfo *info, KvKeyMatch *match)
 {
@@ -473,8 +468,8 @@ append_relids_once(List *sets, Relids relids)
 }
 
 /*
- * The path that a set of outer relations (and the restriction clauses) allow,
- * unless the same relations' path was made before.  done collects the sets.
+ * Add the path that a set of outer relations (and the restriction clauses) allow, unless a path
+ * with the same relations was added before.  done collects the sets.
  */
 static List *
 add_parameterised_path(PlannerInfo *root, RelOptInfo *rel, KvRelInfo *info,
@@ -498,7 +493,7 @@ add_parameterised_path(PlannerInfo *root, RelOptInfo *rel, KvRelInfo *info,
 	}
 	match = kv_match_key(root, rel, info->table, clauses);
 
-	/* require no relation whose clause was not chosen */
+	/* require no relation of a clause that was not chosen */
 	foreach(lc, match->clauses)
 		required = bms_add_members(required,
 								   lfirst_node(RestrictInfo, lc)->clause_relids);
@@ -529,8 +524,8 @@ add_parameterised_path(PlannerInfo *root, RelOptInfo *rel, KvRelInfo *info,
 }
 
 /*
- * Parameterised paths: one for each relation that a join clause compares the
- * first key column with, and for the unions with those of later columns.
+ * Add parameterised paths: one for each relation that a join clause compares the first key
+ * column with, and one for each union with those of later columns.
  */
 static void
 add_parameterised_paths(PlannerInfo *root, RelOptInfo *rel, KvRelInfo *info)
@@ -567,8 +562,8 @@ add_parameterised_paths(PlannerInfo *root, RelOptInfo *rel, KvRelInfo *info)
 }
 
 /*
- * A path that shares a full scan or a single range with parallel workers, as
- * many as heap would use.
+ * Add a path that shares a full scan or a single range with parallel workers, as many as heap
+ * would use.
  */
 static void
 add_parallel_path(PlannerInfo *root, RelOptInfo *rel, KvRelInfo *info, KvKeyMatch *match,
@@ -585,7 +580,7 @@ add_parallel_path(PlannerInfo *root, RelOptInfo *rel, KvRelInfo *info, KvKeyMatc
 	if (workers <= 0 || match->access == KV_ACCESS_POINT || match->nprefixes > 1)
 		return;
 
-	/* the leader helps as far as the workers leave it time, says costsize.c */
+	/* the leader helps as far as the workers leave it time, as in costsize.c */
 	if (parallel_leader_participation)
 		sharers += Max(1.0 - 0.3 * workers, 0.0);
 	rows = clamp_row_est(rel->rows / sharers);
@@ -601,9 +596,9 @@ add_parallel_path(PlannerInfo *root, RelOptInfo *rel, KvRelInfo *info, KvKeyMatc
 }
 
 /*
- * A target's rows are locked by UPDATE and DELETE themselves, those of a row
- * mark by the executor, and those that row triggers see by the scan: the
- * LockTupleMode for that, or -1.
+ * The LockTupleMode in which the scan locks its rows, or -1.  UPDATE and DELETE lock their
+ * target's rows themselves, and the executor locks those of a row mark; the scan locks rows
+ * that row triggers see.
  */
 static int
 scan_lock_mode(PlannerInfo *root, RelOptInfo *baserel, const KvRelInfo *info)
@@ -636,7 +631,7 @@ kv_get_foreign_paths(PlannerInfo *root, RelOptInfo *baserel, Oid foreigntableid)
 	bool		ordered;
 	bool		parallel;
 
-	/* a scan that locks returns newer versions, whose keys may be others */
+	/* a scan that locks returns newer versions, whose keys may differ */
 	ordered = has_useful_pathkeys(root, baserel) &&
 		scan_lock_mode(root, baserel, info) < 0;
 
@@ -666,9 +661,9 @@ kv_get_foreign_paths(PlannerInfo *root, RelOptInfo *baserel, Oid foreigntableid)
 }
 
 /*
- * Is this scan clause taken care of by the key conditions?  It is one of their
- * clauses, or derived from the same equivalence class as one, as index scans
- * decide it.  Or it says that a key column is not NULL (MIN and MAX do).
+ * Do the key conditions cover this scan clause?  They do if it is one of their clauses, or
+ * derived from the same equivalence class as one, as index scans decide it; or if it says that
+ * a key column is not NULL (MIN and MAX do).
  */
 static bool
 is_covered(RelOptInfo *rel, const KvTable *table, RestrictInfo *rinfo,
@@ -715,7 +710,7 @@ limit_ends_scan(PlannerInfo *root, RelOptInfo *rel, ForeignPath *path, List *loc
 		!query->hasTargetSRFs && !root->hasHavingQual;
 }
 
-/* Has an expression a value that only a running plan can tell? */
+/* Has an expression a value that is known only at execution time? */
 static bool
 needs_plan(Node *node, void *context)
 {
@@ -729,9 +724,9 @@ needs_plan(Node *node, void *context)
 }
 
 /*
- * How many rows the query is going to take from this scan; 0: all, or nobody knows; -1: the
- * scan finds out when it begins, by *limit, to be evaluated then.  Only a hint to the
- * engine: the Limit node stays where it is.
+ * How many rows is the query going to take from this scan?  0: all, or unknown; -1: the scan
+ * evaluates *limit when it begins.  Only a hint to the engine: the Limit node stays where it
+ * is.
  */
 static int
 limit_hint(PlannerInfo *root, RelOptInfo *rel, ForeignPath *path, List *local, List **limit)
@@ -806,10 +801,10 @@ kv_get_foreign_plan(PlannerInfo *root, RelOptInfo *baserel, Oid foreigntableid,
 	fdw_private = lappend(fdw_private, makeInteger(root->parse->commandType));
 
 	/*
-	 * Exact key conditions' clauses are not in the node's quals: they hold for
-	 * every row of the range.  EvalPlanQual tests rows that did not come from
-	 * the range, so they are its recheck quals where it may come: rows of a query
-	 * that neither locks nor changes any are not tested again.
+	 * Clauses of exact key conditions are not in the node's quals: they hold for every row of
+	 * the range.  EvalPlanQual tests rows that did not come from the range, so there the
+	 * clauses are its recheck quals.  A query that neither locks nor changes rows does not use
+	 * EvalPlanQual.
 	 */
 	if (root->rowMarks == NIL && root->parse->resultRelation == 0)
 		recheck = NIL;
@@ -824,9 +819,8 @@ kv_get_foreign_plan(PlannerInfo *root, RelOptInfo *baserel, Oid foreigntableid,
 }
 
 /*
- * With row marks of its own, LockRows locks a row only once it has passed all
- * that is below: sort, limit, joins.  Rows that are not locked are carried
- * along whole.
+ * For row marks of its own, LockRows locks a row only once it has passed all nodes below: sort,
+ * limit, joins.  Rows that are not locked are copied whole.
  */
 static RowMarkType
 kv_get_foreign_row_mark_type(RangeTblEntry *rte, LockClauseStrength strength)

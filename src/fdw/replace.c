@@ -1,18 +1,17 @@
 /*
  * replace.c
- *		on_duplicate 'replace': whose INSERT or COPY may overwrite a row.
+ *		on_duplicate 'replace': may an INSERT or COPY overwrite a row?
  *
- * PostgreSQL has asked for the privilege INSERT alone, and the row that exists is not
- * looked at.  So what an upsert would have checked is found out here, once in a
- * statement, from the permissions that the executor has: those of the table that the
- * statement names, and of the views through which it comes to it.  Each needs UPDATE
- * where it needed INSERT, of the same role.
+ * PostgreSQL has checked the privilege INSERT alone, and does not look at the existing row.  So
+ * the checks of an upsert are made here, once in a statement, from the permissions that the
+ * executor has: those of the table that the statement names, and of the views through which it
+ * reaches the table.  For each the role that needed INSERT needs UPDATE.
  *
- * It is asked for where a row is overwritten, not in advance: a role with INSERT
- * alone gets an error where, without the option, it would get one too.
+ * The check is made when a row is overwritten, not in advance: a role with INSERT alone gets an
+ * error only where, without the option, it would get one too.
  *
- * What policies say of the existing row, and the WHERE of views, is not in the plan of an
- * INSERT without ON CONFLICT.  There the option does not count.
+ * The plan of an INSERT without ON CONFLICT has neither policies for the existing row nor the
+ * WHERE of views.  Where such exist the option does not apply.
  */
 #include "postgres.h"
 
@@ -30,7 +29,7 @@
 #include "compat.h"
 #include "fdw/modify.h"
 
-/* An INSTEAD rule's own statement does the insert, for the rule's owner. */
+/* An INSTEAD rule's own statement executes the insert, for the rule's owner. */
 static bool
 has_instead_rule(Relation view)
 {
@@ -43,8 +42,8 @@ has_instead_rule(Relation view)
 }
 
 /*
- * The relation that an automatically updatable view is of, or InvalidOid.  *hides is set if
- * there may be rows of it that the view does not show.
+ * The base relation of an automatically updatable view, or InvalidOid.  *hides is set if the
+ * view may hide some of its rows.
  */
 static Oid
 base_of_view(Oid viewid, bool *hides)

@@ -1,6 +1,6 @@
 /*
  * row.c
- *		A row that is written, whichever statement writes it.
+ *		Writing a row, whichever statement writes it.
  */
 #include "postgres.h"
 
@@ -40,8 +40,9 @@ kv_modify_check_conflict_in(KvModifyState *state, KvKey key)
 }
 
 /*
- * A check option of a kind that a later minor release of the server has added: when to
- * make that check is not known here, and ExecWithCheckOptions skips what it is not asked for.
+ * Refuse a kind of check option that a later minor release of the server has added: when to
+ * make the check is not known here, and ExecWithCheckOptions makes only the checks that it is
+ * asked for.
  */
 static void
 refuse_unknown_checks(KvModifyState *state, ResultRelInfo *rinfo)
@@ -111,7 +112,10 @@ kv_modify_raise_duplicate(KvModifyState *state, KvKey key, TupleTableSlot *slot)
 	char	   *constraint = kv_modify_constraint_name(state->rel);
 	char	   *description = kv_key_describe(state->table, slot);
 
-	/* at SERIALIZABLE: both had looked for the key, found none and inserted; that is 40001 */
+	/*
+	 * at SERIALIZABLE: both transactions had looked for the key, found none and inserted; that
+	 * is 40001
+	 */
 	kv_modify_check_conflict_in(state, key);
 
 	/* the description lacks the values if the user may not read the key: then no detail */
@@ -128,8 +132,8 @@ kv_modify_raise_duplicate(KvModifyState *state, KvKey key, TupleTableSlot *slot)
 }
 
 /*
- * A changed key is a delete and an insert, in this order, as on heap: who wants the
- * old key waits for this transaction, also while this waits for the new one.
+ * A changed key is a delete and an insert, in this order, as on heap.  So transactions that
+ * want the old key wait for this one, also while this one waits for the new key.
  */
 KvRowResult
 kv_modify_update(KvModifyState *state, EState *estate, KvKey from, Snapshot snapshot,

@@ -2,10 +2,10 @@
  * rowname.c
  *		Names for the rows of a scan, by which they can be found again.
  *
- * A row that is locked above its scan (FOR UPDATE below a sort, a limit, a join)
- * is known there by its ctid alone, six bytes.  The scan notes each key it
- * returns and gives out the place of the note.  Notes are kept in memory up to
- * work_mem, then in a temporary file.
+ * A node above the scan that locks a row (FOR UPDATE below a sort, a limit, a join) knows the
+ * row by its ctid alone, six bytes.  The scan stores each key that it returns and uses the
+ * key's offset in that store as the ctid.  Keys are kept in memory up to work_mem, then in a
+ * temporary file.
  */
 #include "postgres.h"
 
@@ -24,9 +24,9 @@ struct KvRowNames
 	uint64		room;
 	BufFile    *file;			/* the others */
 	uint64		in_file;
-	bool		at_end;			/* is the file positioned for the next note? */
+	bool		at_end;			/* is the file positioned at its end? */
 	bool		any;
-	uint64		last;			/* the name given last */
+	uint64		last;			/* the last name */
 	StringInfoData key;			/* of the row named or found last */
 };
 

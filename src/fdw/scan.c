@@ -1,23 +1,22 @@
 /*
  * scan.c
- *		Execution of scans: points, ranges and whole tables, in key order but for
- *		those whose order nobody wants.
+ *		Execution of scans: points, ranges and whole tables, in key order unless the query does
+ *		not need an order.
  *
- * A scan evaluates its key conditions at its first row and after each rescan
- * (keyrange.c), then positions one KvScan after another on the batches of keys
- * or on the ranges that came out.  No lock of the engine is held between two
- * calls (I 7).
+ * A scan evaluates its key conditions at its first row and after each rescan (keyrange.c), then
+ * positions one KvScan after another on the resulting batches of keys or ranges.  No lock of
+ * the engine is held between two calls (I 7).
  *
- * Locking.  Rows are locked as late as on heap: by UPDATE and DELETE (modify.c),
- * or by LockRows, which names the row by its ctid (rowname.c) and gets it from
- * RefetchForeignRow here.  Only what row triggers will see is locked by the scan:
- * the node's own quals are evaluated on the version that the snapshot sees, and
- * all conditions again on the newest version if that is another one.
+ * Locking.  Rows are locked as late as on heap: by UPDATE and DELETE (modify.c), or by
+ * LockRows, which names the row by its ctid (rowname.c) and gets it from RefetchForeignRow
+ * here.  The scan locks only rows that row triggers will see: it evaluates the node's own quals
+ * on the version that the snapshot sees, and all conditions again on the newest version if that
+ * is another one.
  *
- * SERIALIZABLE.  What is read gets a predicate lock before it is read: a page
- * lock on a hash of the key for a point, a lock of the whole table for anything
- * else.  modify.c checks the keys it writes against them; the writers whose
- * versions a batch met and did not see are checked here.
+ * SERIALIZABLE.  A predicate lock is taken before anything is read: a page lock on a hash of
+ * the key for a point, a lock of the whole table for anything else.  modify.c checks the keys
+ * that it writes against these locks.  The writers whose versions a batch met and did not see
+ * are checked here.
  */
 #include "postgres.h"
 
@@ -32,13 +31,12 @@
 #include "compat.h"
 #include "fdw/fdw.h"
 
-/* Keys handed to the engine at once: bounds memory, feeds its deepest queue. */
+/* Keys that the engine gets at once: bounds memory, and is enough for its deepest queue. */
 #define KV_POINT_BATCH		1024
 
 /*
- * Are the rows of one relation, or of the partitions of one, all that the query locks?  Then
- * whoever locks one of them looks at no other, and so has EvalPlanQual look at this one only if
- * it is this one that has changed.
+ * Are the rows of one relation, or of its partitions, all that the query locks?  Then
+ * EvalPlanQual looks at a row of this relation only if that row has changed.
  */
 static bool
 locks_one_relation(EState *estate, const ExecRowMark *mark)
@@ -88,7 +86,7 @@ decide_locking(ForeignScanState *node, KvScanState *state, int scan_mode)
 	}
 }
 
-/* Of a whole table nobody may care for the order, as of heap's. */
+/* The order of a scan; a whole table may be read in any order, as heap is. */
 static KvScanOrder
 scan_order(const ForeignScan *plan, KvAccess access)
 {
@@ -102,7 +100,7 @@ scan_order(const ForeignScan *plan, KvAccess access)
 	return KV_ASCENDING;
 }
 
-/* The rows that the query is likely to take, if the plan knows, or how to find out. */
+/* Find how many rows the query is likely to take, from the plan or by preparing expressions. */
 static void
 prepare_limit(ForeignScanState *node, KvScanState *state, const ForeignScan *plan)
 {
@@ -159,7 +157,7 @@ kv_begin_foreign_scan(ForeignScanState *node, int eflags)
 static bool
 start_ranges(ForeignScanState *node, KvScanState *state)
 {
-	/* most scans are never begun again: what the first keys take stays with the scan */
+	/* most scans are never rescanned: the keys of the first scan are allocated with the scan */
 	if (state->range_context == NULL)
 		state->range_context = state->context;
 	else if (state->range_context == state->context)
@@ -194,8 +192,8 @@ evaluate_limit(ForeignScanState *node, KvScanState *state)
 }
 
 /*
- * First row of a (re)scan: find out what to read.  A store that does not exist
- * yet has no row that the snapshot could see.
+ * First row of a (re)scan: determine what to read.  A store that does not exist yet has no row
+ * that the snapshot could see.
  */
 static void
 start_scan(ForeignScanState *node, KvScanState *state)
@@ -218,7 +216,7 @@ start_scan(ForeignScanState *node, KvScanState *state)
 			kv_scan_note_shards(state->scan);
 		if (state->scan == NULL)
 		{
-			/* that there is no row has been read, too */
+			/* the absence of rows has been read, too */
 			PredicateLockRelation(state->rel, node->ss.ps.state->es_snapshot);
 			return;
 		}
@@ -233,8 +231,8 @@ start_scan(ForeignScanState *node, KvScanState *state)
 }
 
 /*
- * The next range to read: of a parallel scan, what the ranges have in common
- * with one piece after another.
+ * The next range to read; in a parallel scan, the intersection of the ranges with one piece
+ * after another.
  */
 static bool
 next_range(ForeignScanState *node, KvScanState *state, KvKey *lo, KvKey *hi)
@@ -323,8 +321,8 @@ quals_pass(ForeignScanState *node, ExprState *quals, TupleTableSlot *slot)
 }
 
 /*
- * Lock the row in the slot and leave its newest version there.  Returns false
- * if there is nothing to return: it is gone, or not wanted any more.
+ * Lock the row in the slot and leave its newest version there.  Returns false if there is
+ * nothing to return: the row was deleted, or does not satisfy the quals any more.
  */
 static bool
 lock_row(ForeignScanState *node, KvScanState *state, const KvRow *row,
@@ -352,8 +350,8 @@ lock_row(ForeignScanState *node, KvScanState *state, const KvRow *row,
 }
 
 /*
- * What the row in the slot points to is the row's or in the per-tuple context,
- * and so lasts until the next call.
+ * The datums of the row in the slot point to the row or into the per-tuple context, and so last
+ * until the next call.
  */
 static TupleTableSlot *
 kv_iterate_foreign_scan(ForeignScanState *node)
@@ -381,7 +379,7 @@ kv_iterate_foreign_scan(ForeignScanState *node)
 			(quals_pass(node, state->qual, slot) && lock_row(node, state, &row, slot)))
 			return slot;
 
-		/* one call may go through any number of rows */
+		/* one call may read any number of rows */
 		CHECK_FOR_INTERRUPTS();
 		ExecClearTuple(slot);
 		ResetExprContext(node->ss.ps.ps_ExprContext);
@@ -412,8 +410,8 @@ mark_mode(RowMarkType mark)
 }
 
 /*
- * Put the version that the snapshot sees into the slot, if EvalPlanQual may come to look at
- * it for another relation's sake; else it is enough that the slot is not empty.
+ * Put the version that the snapshot sees into the slot, if EvalPlanQual may look at it because
+ * of another relation; else it is enough that the slot is not empty.
  */
 static void
 refetch_row(KvScanState *state, EState *estate, KvKey key, TupleTableSlot *slot)
@@ -435,8 +433,8 @@ refetch_row(KvScanState *state, EState *estate, KvKey key, TupleTableSlot *slot)
 }
 
 /*
- * Lock a row that the scan has named.  The slot gets the version that is locked,
- * or nothing if the row is to be passed over.
+ * Lock a row that the scan has named.  The slot gets the version that is locked, or nothing if
+ * the row is to be skipped.
  */
 static void
 kv_refetch_foreign_row(EState *estate, ExecRowMark *mark, Datum rowid,
@@ -458,7 +456,7 @@ kv_refetch_foreign_row(EState *estate, ExecRowMark *mark, Datum rowid,
 	old = MemoryContextSwitchTo(state->lock_context);
 	ExecClearTuple(slot);
 
-	/* the row may come from EvalPlanQual's scan, this one not having been started */
+	/* the row may come from EvalPlanQual's scan, and this one may not have been started */
 	if (state->store == NULL)
 		state->store = kv_table_store(state->rel, false);
 	key = kv_names_find(state->names, (ItemPointer) DatumGetPointer(rowid));
@@ -530,9 +528,9 @@ kv_end_foreign_scan(ForeignScanState *node)
 }
 
 /*
- * EvalPlanQual: is the row in the slot one of the scan's?  The executor evaluates
- * the plan's fdw_recheck_quals, which are the key conditions' clauses.  Of a count
- * some minor versions ask here for the row itself, once per row that they want.
+ * EvalPlanQual: is the row in the slot one of the scan's?  The executor evaluates the plan's
+ * fdw_recheck_quals, which are the key conditions' clauses.  For a count some minor versions
+ * ask here for the row itself, once per row that they want.
  */
 static bool
 kv_recheck_foreign_scan(ForeignScanState *node, TupleTableSlot *slot)

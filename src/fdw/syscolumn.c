@@ -1,10 +1,9 @@
 /*
  * syscolumn.c
- *		System columns, which rows do not have, but for tableoid.
+ *		System columns, which rows do not have, except for tableoid.
  *
- * The executor would show one and the same ctid for all rows, so that a DELETE
- * of those whose ctid a subquery has chosen would delete all.  So a query that
- * names one is refused.
+ * The executor would show the same ctid for all rows, so that a DELETE of the rows whose ctid a
+ * subquery has chosen would delete all.  So a query that names a system column is refused.
  */
 #include "postgres.h"
 
@@ -17,8 +16,8 @@
 #include "fdw/fdw.h"
 
 /*
- * Columns of a relation that the query uses, but for the ctid of its row mark,
- * which is none of the user's.
+ * Columns of a relation that the query uses, except the ctid of its row mark, which is not the
+ * user's.
  */
 static Bitmapset *
 columns_used(PlannerInfo *root, RelOptInfo *rel)

@@ -1,30 +1,29 @@
 /*
  * upsert.c
- *		INSERT … ON CONFLICT DO UPDATE or DO SELECT: the row that is there already.
+ *		INSERT … ON CONFLICT DO UPDATE or DO SELECT: handles the existing row.
  *
- * Core's ExecInsert gives every proposed row to ExecForeignInsert, so all that its
- * ExecOnConflictUpdate does for a heap table is done here, in its order, with the
- * slots and expressions that ExecInitModifyTable has made of SET and WHERE.  The row
- * is locked first, as its newest version is; who has locked it has nobody to race.
- * Where nothing tells when SET is evaluated, nor how often, the lock is saved: the row is
- * written if it is still the one that was looked at, and else all is done
- * again, with the lock.
+ * Core's ExecInsert passes every proposed row to ExecForeignInsert.  So this file does all that
+ * core's ExecOnConflictUpdate does for a heap table, in the same order, with the slots and
+ * expressions that ExecInitModifyTable has made of SET and WHERE.  The newest version of the
+ * row is locked first, so no other transaction can change it.  Where the result does not depend
+ * on when SET is evaluated, nor on how often, the lock is saved: the row is written if it is
+ * unchanged, and else all is done again, with the lock.
  *
- * Policies and views' WHERE are checked before the statement's WHERE: a function in it
- * must not see a row that they hide.  Minor releases of the server from before November 2026
- * check policies after it, and views not at all; the former is not copied.
+ * Policies and views' WHERE are checked before the statement's WHERE: a function in it must not
+ * see a row that they hide.  Minor releases of the server from before November 2026 check
+ * policies after it, and views not at all; that order is not copied.
  *
- * DO SELECT returns the existing row, without a lock unless it asks for one.  Without, it
- * waits for nobody but unfinished writers of the key, and if it inserts nothing, it writes nothing.
+ * DO SELECT returns the existing row, without a lock unless it asks for one.  Without a lock it
+ * waits only for unfinished writers of the key, and if it inserts nothing, it writes nothing.
  *
- * A statement that sets all columns, from the proposed row say, and does not look at
- * the existing one needs nothing of that but its key, so it reads no value.
+ * A statement that sets all columns, from the proposed row say, and does not use the existing
+ * one needs only its key, so it reads no value.
  *
- * What ExecForeignInsert returns core takes for an inserted row: it counts it,
- * checks a view's WITH CHECK OPTION and evaluates RETURNING, as it should, and
- * fires AFTER INSERT row triggers, as it should not, with no old row for RETURNING.
- * So until the next row the target has trigger flags without them, and a RETURNING
- * that knows the old row; and, for DO SELECT, no check options, which are for new rows.
+ * Core takes a row that ExecForeignInsert returns for an inserted one.  It counts it, checks a
+ * view's WITH CHECK OPTION and evaluates RETURNING, as it should; and it fires AFTER INSERT row
+ * triggers, as it should not, and gives RETURNING no old row.  So until the next row the target
+ * has trigger flags without them, and a RETURNING with the old row; and for DO SELECT no check
+ * options, which are for new rows.
  */
 #include "postgres.h"
 
@@ -44,7 +43,7 @@
 /* A RETURNING list of core's, evaluated with an old row. */
 typedef struct KvReturning
 {
-	ProjectionInfo projection;	/* what core sees: first, for the cast */
+	ProjectionInfo projection;	/* the one that core sees; first, for the cast */
 	ProjectionInfo *given;
 	TupleTableSlot *old;
 } KvReturning;
@@ -54,12 +53,12 @@ typedef struct KvUpsert
 	bool		select;			/* DO SELECT */
 	/* LockTupleMode in which the existing row is locked, or KV_NO_ROW_LOCK */
 	int			mode;
-	bool		blind;			/* the existing row's value is not asked for */
+	bool		blind;			/* the existing row's value is not needed */
 	bool		unlocked;		/* SET may be evaluated before the row is locked */
-	TriggerDesc *triggers;		/* the target's own … */
-	TriggerDesc *quiet;			/* … and those for a row that was updated */
+	TriggerDesc *triggers;		/* the target's own */
+	TriggerDesc *quiet;			/* the flags for a row that was updated */
 	List	   *checks;			/* its own check options */
-	KvReturning *returning;		/* NULL if no old row is asked for */
+	KvReturning *returning;		/* NULL if RETURNING uses no old row */
 } KvUpsert;
 
 static Datum
@@ -89,7 +88,7 @@ sets_key(KvModifyState *state, EState *estate, ResultRelInfo *rinfo)
 	return false;
 }
 
-/* Does an expression of SET want more of the existing row than its key? */
+/* Does an expression of SET use more of the existing row than its key? */
 static bool
 reads_value(Node *node, void *context)
 {
@@ -111,7 +110,7 @@ reads_value(Node *node, void *context)
 	return expression_tree_walker(node, reads_value, context);
 }
 
-/* Can the new row be made, and all be done with it, without the value of the old one? */
+/* Can the statement do without the value of the old row? */
 static bool
 is_blind(KvModifyState *state, EState *estate, ResultRelInfo *rinfo, const KvUpsert *upsert)
 {
@@ -145,7 +144,7 @@ is_unlocked(KvModifyState *state, ResultRelInfo *rinfo, const KvUpsert *upsert)
 	ModifyTable *plan = (ModifyTable *) state->mtstate->ps.plan;
 	const TriggerDesc *triggers = upsert->triggers;
 
-	/* what WHERE leaves out must be locked all the same */
+	/* rows that WHERE rejects must be locked nevertheless */
 	return upsert->mode == LockTupleNoKeyExclusive && plan->onConflictWhere == NULL &&
 		rinfo->ri_WithCheckOptions == NIL &&
 		state->mtstate->mt_oc_transition_capture == NULL &&
@@ -161,7 +160,7 @@ kv_upsert_may_set_again(ModifyTable *plan)
 		!contain_subplans((Node *) plan->onConflictSet);
 }
 
-/* How DO SELECT locks a row. */
+/* The mode in which DO SELECT locks a row. */
 static int
 select_mode(LockClauseStrength strength)
 {
@@ -181,7 +180,10 @@ select_mode(LockClauseStrength strength)
 	return KV_NO_ROW_LOCK;
 }
 
-/* Not when the statement begins: core has not made all of its parts then. */
+/*
+ * Called at the first row: when the statement begins, core has not yet made all parts that are
+ * needed.
+ */
 static KvUpsert *
 create_upsert(KvModifyState *state, EState *estate, ResultRelInfo *rinfo)
 {
@@ -230,7 +232,7 @@ kv_upsert_restore(KvModifyState *state, ResultRelInfo *rinfo)
 		rinfo->ri_projectReturning = upsert->returning->given;
 }
 
-/* The row to be returned is not one that was inserted, which core takes it for. */
+/* Return a row that was not inserted, though core takes it for an inserted one. */
 static void
 return_existing(ResultRelInfo *rinfo, KvUpsert *upsert)
 {
@@ -242,8 +244,8 @@ return_existing(ResultRelInfo *rinfo, KvUpsert *upsert)
 }
 
 /*
- * A row that is no longer its partition's.  Core does not let one move to another
- * in an upsert, nor is it moved by an FDW.
+ * Raise an error if a row does not belong to its partition any more.  Core does not move a row
+ * to another partition in an upsert, and an FDW cannot.
  */
 static void
 check_partition(KvModifyState *state, EState *estate, ResultRelInfo *rinfo, TupleTableSlot *slot)
@@ -272,8 +274,8 @@ overwrite(KvModifyState *state, EState *estate, KvKey key, const KvVersion *seen
 }
 
 /*
- * Write the row that SET has made, row triggers around it.  seen: of a row that is
- * not locked; then the result is KV_ROW_NEWER if that has changed.
+ * Write the row that SET has computed, with its row triggers.  seen: a version that is not
+ * locked; the result is KV_ROW_NEWER if the row has changed since.
  */
 static KvRowResult
 update_existing(KvModifyState *state, EState *estate, ResultRelInfo *rinfo, KvKey key,
@@ -321,8 +323,9 @@ update_existing(KvModifyState *state, EState *estate, ResultRelInfo *rinfo, KvKe
 }
 
 /*
- * The existing row is in its slot, and locked unless seen is given or DO SELECT asks for no
- * lock.  *slot: the row to be returned, or NULL.  False: the row has changed since it was seen.
+ * Process the existing row, which is in its slot, and locked unless seen is given or DO SELECT
+ * asks for no lock.  *slot: the row to be returned, or NULL.  False: the row has changed since
+ * it was seen.
  */
 static bool
 on_conflict(KvModifyState *state, EState *estate, ResultRelInfo *rinfo, KvKey key,
@@ -359,7 +362,7 @@ on_conflict(KvModifyState *state, EState *estate, ResultRelInfo *rinfo, KvKey ke
 	InstrCountTuples2(node, 1);
 	if (result != KV_ROW_DONE)
 	{
-		/* of a locked row: what the command itself has run was in the way */
+		/* of a locked row: a function that the command itself has called was the cause */
 		kv_raise_row_conflict(result, CMD_UPDATE);
 		return true;
 	}
@@ -370,8 +373,8 @@ on_conflict(KvModifyState *state, EState *estate, ResultRelInfo *rinfo, KvKey ke
 }
 
 /*
- * Insert the row, or lock or read the one that has its key; or note that in *seen, if given.
- * met: that has been done, and what was noted has changed.
+ * Insert the row, or lock or read the one that has its key; or, if seen is given, only note its
+ * version there.  met: that has been done, and the noted version has changed.
  */
 static KvInsertResult
 insert_or_lock(KvModifyState *state, EState *estate, TupleTableSlot *slot, KvKey key,
@@ -404,7 +407,7 @@ kv_upsert(KvModifyState *state, EState *estate, ResultRelInfo *rinfo, TupleTable
 		state->upsert = create_upsert(state, estate, rinfo);
 	seen = state->upsert->unlocked ? &version : NULL;
 
-	/* not in state->key, where the new row's may come to be */
+	/* not in state->key, which may receive the new row's key */
 	resetStringInfo(&state->old_key);
 	kv_key_encode_slot(state->table, slot, &state->old_key);
 	key = kv_modify_key(&state->old_key);

@@ -1,11 +1,11 @@
 /*
  * width.c
- *		How wide rows are, as the planner is told.
+ *		Width of rows, for the planner.
  *
- * Statistics say it of columns that were analyzed.  Of the others the planner takes
- * 32 bytes for one that may have any length, and thinks that to sort a million values of
- * some kilobytes is cheap; but the store knows how many bytes its values have.  So does it where
- * statistics are of values that were cut for them (analyze.c).
+ * Statistics have the width of columns that were analyzed.  For other columns of variable
+ * length the planner takes 32 bytes, and so underestimates the sort of a million values of some
+ * kilobytes. The store knows the size of its values, and this file uses it for such columns.
+ * It does so too where statistics are of values that were cut for them (analyze.c).
  */
 #include "postgres.h"
 
@@ -32,7 +32,7 @@ kv_is_cut_in_samples(Form_pg_attribute att)
 		att->atttypid == BYTEAOID;
 }
 
-/* Does the column lie in the values? */
+/* Is the column stored in the value? */
 static bool
 is_value(const KvTable *table, int i)
 {
@@ -41,7 +41,7 @@ is_value(const KvTable *table, int i)
 	return !att->attisdropped && !KV_ATTRIBUTE_IS_VIRTUAL(att) && table->keyindex[i] < 0;
 }
 
-/* Is it a column whose length only its values say, and no statistics do? */
+/* Is it a column of variable length without statistics? */
 static bool
 is_unknown(Oid relid, Form_pg_attribute att)
 {
@@ -49,8 +49,8 @@ is_unknown(Oid relid, Form_pg_attribute att)
 }
 
 /*
- * Give each unknown column so much, where that is more than the planner takes for it. Returns by
- * how much the row grows.
+ * Give each unknown column this width, where that is more than the planner's.  Returns by how
+ * much the row grows.
  */
 static double
 widen_unknown(RelOptInfo *rel, Oid relid, const KvTable *table, int32 each)
