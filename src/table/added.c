@@ -1,20 +1,22 @@
 /*
  * added.c
- *		What rows have in columns that are added to their table, or get another type.
+ *		Old rows of a table whose columns are added, or get another type.
  *
- * As on heap: the column's default as it was in the ALTER that added it, whatever it
- * is changed to later.  One that is the same for all rows is computed once; the schema
- * image keeps it (schema.c), and rows are left as they are.  One that may differ from
- * row to row (volatile functions, sequences, identity, stored generated columns) is
- * computed for each, and all rows are written anew, into a new store that is the
- * table's from COMMIT on, as with TRUNCATE.  So is one too large for the image.
+ * An added column reads as on heap: old rows get the default as it was in the ALTER that added
+ * the column, whatever it is changed to later.  A default that is the same for all rows is
+ * computed once; the schema image stores it (schema.c), and rows are left unchanged.  A default
+ * that may differ from row to row (volatile functions, sequences, identity, stored generated
+ * columns) is computed for each row.  All rows are then rewritten into a new store, which is
+ * the table's from COMMIT on, as with TRUNCATE.  A default that is too large for the image has
+ * the rows rewritten, too.
  *
- * Likewise of columns whose type is changed.  If the new one is stored in the same way, with
- * another length or precision, or as a domain, all values must fit it, and rows are written
- * anew if one becomes another.  Else all rows are, with the values cast by assignment, as on
- * heap without USING, and with what the statement has added.  They are read then as the
- * columns were before, which the object access hook has noted (ddl.c), not the schema
- * image: that has the first of types that are stored alike, and a cast may differ.
+ * A column's type can change in two ways.  If the new type is stored in the same way, with
+ * another length or precision, or as a domain, all values must fit it, and rows are rewritten
+ * only if a value changes.  Else all rows are rewritten, with the values cast by assignment, as
+ * on heap without USING, and with the columns that the statement has added.  They are read with
+ * the types before the statement, which the object access hook has noted (ddl.c), not with
+ * those of the schema image: among types that are stored alike the image has the first, and a
+ * cast may differ.
  *
  * All this happens at the end of the ALTER, under its AccessExclusiveLock.
  */
@@ -38,20 +40,20 @@
 #include "compat.h"
 #include "table/table.h"
 
-#define IMAGE_MAX	(64 * 1024)		/* bytes of a value that the image keeps */
+#define IMAGE_MAX	(64 * 1024)		/* bytes of a value that the image stores */
 
-/* A column that was added and that old rows are not simply NULL in; or that has another type. */
+/* An added column that is not simply NULL in old rows; or a column with another type. */
 typedef struct AddedColumn
 {
 	Form_pg_attribute att;
-	Expr	   *expr;			/* NULL: NULL, which it must not be */
+	Expr	   *expr;			/* NULL: the value is NULL, which is not allowed */
 	ExprState  *state;
 	bool		generated;
-	bool		given;			/* by the column, not by its type's constraints */
-	bool		differs;		/* from row to row, perhaps */
+	bool		given;			/* the column has the default, not its type */
+	bool		differs;		/* may differ from row to row */
 } AddedColumn;
 
-/* NULL if old rows are NULL there, and may be. */
+/* Returns NULL if the column is NULL in old rows, and may be. */
 static AddedColumn *
 describe(Relation rel, TupleDesc desc, AttrNumber attnum)
 {
@@ -91,7 +93,10 @@ raise_null(Relation rel, const AddedColumn *column)
 			 errtablecol(rel, column->att->attnum)));
 }
 
-/* Compute one that is the same for all rows; *isnull may be more than the column allows. */
+/*
+ * Compute a default that is the same for all rows; *isnull may violate the column's
+ * constraints.
+ */
 static Datum
 compute(AddedColumn *column, EState *estate, bool *isnull)
 {
@@ -109,7 +114,7 @@ compute(AddedColumn *column, EState *estate, bool *isnull)
 	return datumCopy(value, false, column->att->attlen);
 }
 
-/* ---- rows written anew ---- */
+/* ---- rewriting rows ---- */
 
 KV_NORETURN static void
 raise_key_changes(Relation rel, const AddedColumn *column)
@@ -159,20 +164,20 @@ fill_row(Relation rel, const KvTable *table, List *columns, bool generated,
 	}
 }
 
-/* Rows go from one store to another. */
+/* Rows are copied from one store to another. */
 typedef struct Rewriting
 {
 	Relation	rel;
 	List	   *columns;
 	KvStore    *to;
 	const KvTable *table;
-	TupleTableSlot *slot;		/* of new rows, or NULL: they have the columns of the old ones */
+	TupleTableSlot *slot;	/* of new rows, or NULL: they have the same columns as the old ones */
 	Snapshot	snapshot;
 	CommandId	cid;
 	StringInfoData buf;
 } Rewriting;
 
-/* The store's own key bytes go with the row: neither defaults nor casts change a key. */
+/* The store's own key bytes are kept: neither defaults nor casts change a key. */
 static void
 rewrite_row(ExprContext *econtext, const KvRow *row, void *arg)
 {
@@ -225,7 +230,7 @@ copy_rows(Relation rel, List *columns, EState *estate, KvStore *from, KvStore *t
 		ExecDropSingleTupleTableSlot(rewriting.slot);
 }
 
-/* before: what rows are to be read as, NULL: as the table is now. */
+/* before: the table with which rows are to be read; NULL: as the table is now. */
 static void
 rewrite_rows(Relation rel, List *columns, EState *estate, KvStore *from, const KvTable *before)
 {
@@ -237,7 +242,7 @@ rewrite_rows(Relation rel, List *columns, EState *estate, KvStore *from, const K
 
 	if (before != NULL)
 	{
-		(void) kv_table_store(rel, true);	/* its schema image is that of now */
+		(void) kv_table_store(rel, true);	/* its schema image is the current one */
 		table = kv_table_get(rel);
 	}
 	foreach(cell, columns)
@@ -269,7 +274,7 @@ rewrite_rows(Relation rel, List *columns, EState *estate, KvStore *from, const K
 
 /* ---- at the end of the ALTER ---- */
 
-/* What older rows have in the columns, as KvMissing for the schema image; no entry: NULL. */
+/* The values of older rows in the columns, as KvMissing for the schema image; no entry: NULL. */
 static List *
 constants(Relation rel, List *columns, EState *estate, bool *too_large)
 {
@@ -350,7 +355,7 @@ kv_columns_added(Relation rel, List *attnums)
 
 /* ---- another type ---- */
 
-/* NULL if no value can become another one. */
+/* Returns NULL if no value can change. */
 static AddedColumn *
 describe_retyped(TupleDesc desc, AttrNumber attnum)
 {
@@ -362,7 +367,7 @@ describe_retyped(TupleDesc desc, AttrNumber attnum)
 
 	if (att->attisdropped || KV_ATTRIBUTE_IS_VIRTUAL(att))
 		return NULL;
-	/* a value that is of its type, but may be of any length */
+	/* a value of its type, of any length */
 	var = (Node *) makeRelabelType((Expr *) makeVar(1, attnum, att->atttypid, att->atttypmod,
 													att->attcollation, 0),
 								   base, -1, att->attcollation, COERCE_IMPLICIT_CAST);
@@ -376,7 +381,7 @@ describe_retyped(TupleDesc desc, AttrNumber attnum)
 	return column;
 }
 
-/* NULL: no row has the column, or it stays NULL.  expr NULL: there is no cast. */
+/* Returns NULL if no row has the column, or it stays NULL.  expr NULL: there is no cast. */
 static AddedColumn *
 describe_converted(TupleDesc desc, const KvRetyped *retyped)
 {
@@ -451,7 +456,7 @@ kv_columns_converted(Relation rel, List *retyped, List *added)
 	return true;
 }
 
-/* Looking for a row that becomes another one. */
+/* Search for a row that changes. */
 typedef struct Retyping
 {
 	Relation	rel;
@@ -460,7 +465,7 @@ typedef struct Retyping
 	bool		changes;
 } Retyping;
 
-/* Has the row a value that becomes another one?  ERROR if that would be part of the key. */
+/* Does a value of the row change?  ERROR if it is part of the key. */
 static void
 look_at_row(ExprContext *econtext, const KvRow *row, void *arg)
 {
@@ -482,7 +487,7 @@ look_at_row(ExprContext *econtext, const KvRow *row, void *arg)
 	}
 }
 
-/* All rows are read, for some may not fit. */
+/* All rows are read, because some may not fit. */
 static bool
 any_row_changes(Relation rel, KvStore *store, List *columns, EState *estate)
 {

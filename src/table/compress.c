@@ -1,17 +1,17 @@
 /*
  * compress.c
- *		Values as they are stored: compressed with LZ4 where the table's option says so.
+ *		Compression of values with LZ4, where the table's option says so.
  *
- *		u32 length, then one LZ4 block that has so many bytes
+ *	u32 length, then one LZ4 block that has so many bytes
  *
- * A value is compressed once, by the session that writes it, before anything else has seen
- * it: what goes to write buffers, value files and the WAL are those bytes, and a standby has
- * them without compressing again.  The engine moves them as it moves any.  Its checksum
- * covers what is stored and is verified before anything is decompressed, so what cannot be
- * decompressed was written so; it is an error all the same.
+ * The session that writes a value compresses it, before any other code sees it.  Write buffers,
+ * value files and the WAL have the compressed bytes, and a standby gets them without
+ * compressing again.  The engine moves them like any others.  Its checksum covers the stored
+ * bytes and is verified before decompression.  So bytes that cannot be decompressed were
+ * written like that; they are an error nevertheless.
  *
- * What is read from the device is whole blocks, so a value that is not a block shorter for
- * it, or half of one, stays as it is, and costs no time when it is read.
+ * The device is read in whole blocks.  So a value that compression does not make shorter by a
+ * block, or half of one, is stored uncompressed, and costs no time when it is read.
  */
 #include "postgres.h"
 
@@ -21,23 +21,24 @@
 
 #include "table/table.h"
 
-#define LEAST_VALUE		64		/* bytes that are worth a try */
-#define MOST_RATIO		255		/* an LZ4 block has at most so many bytes for each of its own */
+#define LEAST_VALUE		64		/* shorter values are not tried */
+#define MOST_RATIO		255		/* an LZ4 block decompresses to at most so many bytes for each of
+								 * its own */
 #define LENGTH_SIZE		sizeof(uint32)
 
 StaticAssertDecl(KV_MAX_VALUE <= LZ4_MAX_INPUT_SIZE, "LZ4 takes each value");
 
-/* The most bytes that a value may have when it is compressed, to be stored so. */
+/* The largest compressed size at which a value is stored compressed. */
 static Size
 most_stored(Size len)
 {
-	/* of several blocks one less */
+	/* one of several blocks less */
 	if (len > KV_BLOCK)
 		return TYPEALIGN(KV_BLOCK, len) - KV_BLOCK;
-	/* two in a block */
+	/* two values in a block */
 	if (len > KV_BLOCK / 2)
 		return KV_BLOCK / 2;
-	/* smaller ones lie side by side */
+	/* smaller ones share a block */
 	return len - len / 5;
 }
 
@@ -52,11 +53,11 @@ kv_value_compress(const KvTable *table, KvForm form, const char **value, Size *l
 	if (!table->compresses || *len < LEAST_VALUE)
 		return form;
 
-	/* a large one takes a while, and nothing interrupts that */
+	/* a large value takes a while, and compression cannot be interrupted */
 	CHECK_FOR_INTERRUPTS();
 	most = most_stored(*len);
 	stored = palloc(most);
-	/* what would be longer is given up on the way */
+	/* LZ4 stops when the result would be longer */
 	size = LZ4_compress_default(*value, stored + LENGTH_SIZE, length, most - LENGTH_SIZE);
 	if (size <= 0)
 	{
@@ -93,7 +94,7 @@ kv_value_decompress(const KvRow *row, KvRow *plain)
 	if (length == 0 || (plain->form != KV_FORM_RAW && plain->form != KV_FORM_TUPLE))
 		return false;
 
-	/* behind room for a header, and aligned for a tuple */
+	/* after space for a header, and aligned for a tuple */
 	value = (char *) palloc(MAXIMUM_ALIGNOF + length) + MAXIMUM_ALIGNOF;
 	plain->header = value - VARHDRSZ;
 	plain->value = value;

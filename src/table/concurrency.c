@@ -1,7 +1,7 @@
 /*
  * concurrency.c
- *		What several sessions at one row come to: locks of rows, conflicts of SERIALIZABLE,
- *		and the errors for rows that could not be had.
+ *		Conflicts between sessions at one row: row locks, conflicts of SERIALIZABLE, and the
+ *		errors for rows that could not be locked or changed.
  */
 #include "postgres.h"
 

@@ -1,31 +1,34 @@
 /*
  * ddl.c
- *		What a statement that changes definitions may leave a table as.
+ *		Checks tables after a statement that changes definitions.
  *
- * PostgreSQL shows a wrapper nothing but options, so that a table could be given
- * a key that cannot be, or lose the one that its rows have.  The object access
- * hook notes which tables a statement changes (kv_ddl_note).  At its end, when
- * the catalog says what it leaves behind, they are looked at:
+ * PostgreSQL passes a wrapper nothing but options, so a statement could give a table an
+ * impossible key, or drop the key of its rows.  The object access hook notes which tables a
+ * statement changes (kv_ddl_note).  At its end, when the catalog has the result, they are
+ * checked:
  *
- *	created, or its options set: the key must be one, that of its rows if there are any;
- *		and who does it may put values into the tablespace (tablespace.c)
- *	a column added, or its type changed: likewise, but its name may be wrong
- *		until the options are set: renaming a key column takes two statements
- *	a column added, or a stored generated one computed otherwise: rows that are there
- *		get its default, or what it is now (added.c)
- *	a column's type changed otherwise: values are cast, or must fit it (added.c)
- *	an attribute's type changed, of a row type: no column may have values of it (domain.c)
- *	NOT NULL, CHECK constraints and bounds of partitions: rows that are there must fit (fit.c)
- *	a constraint of a domain: likewise (domain.c)
- *	a key column dropped: there must be no rows, and another column that could be a
- *		key.  Whether the table is dropped with it, in a cascade, is known at the end only
+ *  - A table was created, or its options set.  The key must be valid, and be that of the rows
+ *    if there are any.  The user must be allowed to put values into the tablespace
+ *    (tablespace.c).
+ *  - A column was added, or its type changed.  The key must be valid, but the option may name a
+ *    missing column until it is set: renaming a key column takes two statements.
+ *  - A column was added, or a stored generated one has a new expression.  Existing rows get the
+ *    default, or the new value (added.c).
+ *  - A column's type was changed otherwise.  Values are cast, or must fit it (added.c).
+ *  - The type of a row type's attribute was changed.  No column may have values of the row type
+ *    (domain.c).
+ *  - NOT NULL, a CHECK constraint or bounds of a partition were declared.  Existing rows must
+ *    satisfy them (fit.c).
+ *  - A domain got a constraint.  Existing rows must satisfy it (domain.c).
+ *  - A key column was dropped.  There must be no rows, and another column that could be a key.
+ *    Whether the table is dropped too, in a cascade, is known only at the end.
  *
- * pg_upgrade makes tables as they were, step by step, so nothing is refused
- * there but columns that cannot go along; each may have data that pg_upgrade leaves behind, and is
- * marked (upgrade.c).
+ * pg_upgrade creates tables as they were, step by step, so only columns that cannot be
+ * transferred are refused there.  Each table may have data, which pg_upgrade does not transfer,
+ * and is marked (upgrade.c).
  *
- * A statement is a call of ProcessUtility, and looks at its own notes alone.
- * What is dropped by other means is looked at before COMMIT.
+ * A statement is a call of ProcessUtility, and checks its own notes only.  Objects that are
+ * dropped by other means are checked before COMMIT.
  */
 #include "postgres.h"
 
@@ -56,11 +59,11 @@ typedef enum KvNoteKind
 	KV_NOTE_COLUMN,
 	KV_NOTE_KEY_DROPPED,
 
-	/* relid is that of a constraint, of any table that has got a parent, of a type or a relation */
+	/* relid is that of a constraint, of a table with a new parent, of a type, or of a relation */
 	KV_NOTE_CONSTRAINT,
 	KV_NOTE_INHERITED,
 	KV_NOTE_TYPE,
-	KV_NOTE_ATTRIBUTE			/* of what is no foreign table */
+	KV_NOTE_ATTRIBUTE			/* of a relation that is no foreign table */
 } KvNoteKind;
 
 typedef struct KvNote
@@ -69,7 +72,7 @@ typedef struct KvNote
 	Oid			relid;
 	AttrNumber	attnum;
 	NameData	column;			/* KV_NOTE_KEY_DROPPED: its name */
-	KvRetyped	before;			/* KV_NOTE_COLUMN: its type, as it was */
+	KvRetyped	before;			/* KV_NOTE_COLUMN: its type before */
 	int			depth;			/* of calls of ProcessUtility */
 	SubTransactionId subid;
 } KvNote;
@@ -91,7 +94,7 @@ add_note(KvNoteKind kind, Oid relid, AttrNumber attnum)
 		namestrcpy(&note->column, get_attname(relid, attnum, false));
 	if (kind == KV_NOTE_COLUMN)
 	{
-		/* what the statement has changed is not in the catalog yet */
+		/* the catalog does not have the statement's changes yet */
 		note->before.attnum = attnum;
 		get_atttypetypmodcoll(relid, attnum, &note->before.was, &note->before.typmod,
 							  &note->before.collation);
@@ -148,7 +151,7 @@ check_dropped(Relation rel, const KvNote *note)
 				 errhint("Add a column of a supported key type first.")));
 }
 
-/* Say which columns of a new key no scan can be ordered by. */
+/* Report the columns of a new key by which no scan can be ordered. */
 static void
 tell_order(const KvTable *table)
 {
@@ -170,7 +173,7 @@ tell_order(const KvTable *table)
 	}
 }
 
-/* The key of a table may be another one than before. */
+/* Check the key of a table, which may have changed. */
 static void
 look_at_key(Relation rel, bool is_new)
 {
@@ -188,7 +191,7 @@ look_at(const KvNote *note)
 	Relation	rel;
 
 	if (note->kind >= KV_NOTE_CONSTRAINT || !kv_is_foreign_table(note->relid))
-		return;					/* not ours, or gone */
+		return;					/* not ours, or dropped */
 	if (IsBinaryUpgrade)
 	{
 		if (note->kind == KV_NOTE_CREATED)
@@ -222,7 +225,7 @@ look_at(const KvNote *note)
 	relation_close(rel, AccessShareLock);
 }
 
-/* Has the statement that ends added columns to our tables? */
+/* Has the ending statement added columns to our tables? */
 static bool
 has_added(void)
 {
@@ -246,7 +249,7 @@ names(const AlterTableCmd *command, const KvNote *note)
 	return command->name != NULL && get_attnum(note->relid, command->name) == note->attnum;
 }
 
-/* Does the statement do this with the column of a note? */
+/* Does the statement apply this subcommand to the column of a note? */
 static bool
 says(const AlterTableStmt *statement, AlterTableType subtype, const KvNote *note)
 {
@@ -264,7 +267,7 @@ says(const AlterTableStmt *statement, AlterTableType subtype, const KvNote *note
 	return false;
 }
 
-/* Does it have a virtual generated column, or else a stored one, computed otherwise? */
+/* Does the statement change the expression of the note's column, virtual or else stored? */
 static bool
 says_expression(const AlterTableStmt *statement, const KvNote *note, bool is_virtual)
 {
@@ -289,8 +292,8 @@ says_expression(const AlterTableStmt *statement, const KvNote *note, bool is_vir
 }
 
 /*
- * Does the statement have the column of a note be NOT NULL?  A primary key does, of a
- * parent, and of all columns of that name in the tables that inherit from it.
+ * Does the statement declare the column of a note NOT NULL?  A primary key does, also for
+ * columns of that name in the tables that inherit from its table.
  */
 static bool
 says_not_null(const AlterTableStmt *statement, const KvNote *note)
@@ -320,11 +323,11 @@ says_not_null(const AlterTableStmt *statement, const KvNote *note)
 	return false;
 }
 
-/* Columns of a table that a statement has changed in a way that its rows are to follow. */
+/* Columns of a table that a statement has changed such that its rows must be changed. */
 typedef struct KvChangedTable
 {
 	Oid			relid;
-	List	   *added;			/* attribute numbers, also of what is computed otherwise */
+	List	   *added;			/* attribute numbers, also of columns with a new expression */
 	List	   *retyped;		/* KvRetyped, as noted first */
 } KvChangedTable;
 
@@ -373,7 +376,7 @@ changed_tables(List *mine, const AlterTableStmt *alter)
 	return tables;
 }
 
-/* Have the rows of a table, unless it has gone, follow what has changed. */
+/* Change the rows of a table, unless it was dropped, as its columns were changed. */
 static void
 follow(const KvChangedTable *table)
 {
@@ -395,7 +398,7 @@ follow(const KvChangedTable *table)
 	relation_close(rel, AccessShareLock);
 }
 
-/* Rows must fit what a statement has declared of their tables. */
+/* Check that rows satisfy what a statement has declared of their tables. */
 static void
 look_at_rows(List *mine, Node *statement)
 {
@@ -425,7 +428,7 @@ look_at_rows(List *mine, Node *statement)
 	list_free_deep(fits);
 }
 
-/* Look at the notes of statements at this depth and below: of the one that ends, if any. */
+/* Check the notes of statements at this depth and below: of the ending one, if any. */
 static void
 look_at_notes(int at_least, Node *statement)
 {
@@ -470,7 +473,7 @@ look_at_notes(int at_least, Node *statement)
 	list_free_deep(mine);
 }
 
-/* Will rows have something else in the column of a note when its statement has ended? */
+/* Will rows have another value in the column of a note when its statement has ended? */
 static bool
 is_to_follow(const KvNote *note)
 {
@@ -542,8 +545,8 @@ kv_ddl_at_subxact_abort(SubTransactionId subid)
 }
 
 /*
- * Defaults are looked at when a statement has ended, so it must not have changed what a
- * column that it adds was to get.
+ * Defaults are evaluated when a statement has ended, so the statement must not also change the
+ * default of a column that it adds.
  */
 static void
 check_commands(const AlterTableStmt *statement)
@@ -573,7 +576,7 @@ check_commands(const AlterTableStmt *statement)
 	}
 }
 
-/* DROP TABLESPACE has failed: where there are still values say whose. */
+/* DROP TABLESPACE has failed: add a detail that says whose values are there. */
 static void
 tell_values(void *detail)
 {

@@ -1,11 +1,11 @@
 /*
  * domain.c
- *		Rows must fit what is declared of a domain, or a row type, that their columns are of.
+ *		Declarations of a domain, or a row type, that columns have as their type.
  *
- * ALTER DOMAIN reads the rows of heap tables only.  Here is which columns of kvfdw tables
- * it concerns; fit.c reads them.  As on heap a domain that is part of another type that a
- * column is of cannot get a constraint.  Nor can the attributes of a row type that a column has
- * values of get other types: PostgreSQL refuses that for tables that have storage.
+ * ALTER DOMAIN reads the rows of heap tables only.  This file finds the columns of kvfdw tables
+ * that it affects; fit.c reads them.  As on heap, a domain within another type of a column
+ * cannot get a constraint.  Nor can the attributes of a row type get other types if a column
+ * has values of it: PostgreSQL refuses that for tables that have storage.
  */
 #include "postgres.h"
 
@@ -20,17 +20,17 @@
 #include "compat.h"
 #include "table/table.h"
 
-/* How a type goes back to a domain, or a row type. */
+/* How does a type refer to a domain, or a row type? */
 typedef enum Reach
 {
 	REACH_NONE,
-	REACH_IS,					/* it is that, or a domain over it */
-	REACH_CONTAINS				/* its values have values of it in them */
+	REACH_IS,					/* it is the type, or a domain over it */
+	REACH_CONTAINS				/* its values contain values of the type */
 } Reach;
 
 static Reach reach(Oid typid, Oid domain, Oid *member);
 
-/* Dropped ones, too; 0: there is no such relation. */
+/* Counts dropped columns, too; 0: there is no such relation. */
 static int
 column_count(Oid relid)
 {
@@ -44,7 +44,7 @@ column_count(Oid relid)
 	return natts;
 }
 
-/* Of a type that values of another one are made of. */
+/* As reach, for the type of which another type's values consist. */
 static Reach
 reach_member(Oid typid, Oid domain, Oid *member)
 {
@@ -72,7 +72,7 @@ reach_composite(Oid typid, Oid domain, Oid *member)
 	return found;
 }
 
-/* *member: REACH_CONTAINS: the domain as it is named in the innermost of the types. */
+/* *member: for REACH_CONTAINS, the domain as it is named in the innermost of the types. */
 static Reach
 reach(Oid typid, Oid domain, Oid *member)
 {

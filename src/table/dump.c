@@ -2,15 +2,14 @@
  * dump.c
  *		Tells pg_dump that it may leave rows out.
  *
- * pg_dump takes the rows of foreign tables only with --include-foreign-data, and
- * says nothing of those that it leaves out.  So a session of pg_dump begins with
- * a WARNING where the database has kvfdw tables with rows.  It is sent before the
- * session's first statement: of what comes later pg_dump shows errors alone.
- * pg_dumpall calls pg_dump for each database.
+ * pg_dump dumps the rows of foreign tables only with --include-foreign-data, and does not
+ * report those that it leaves out.  So a session of pg_dump begins with a WARNING where the
+ * database has kvfdw tables with rows.  It is sent before the session's first statement: of
+ * later messages pg_dump shows errors alone.  pg_dumpall calls pg_dump for each database.
  *
- * The session's name is all that tells pg_dump from others, and whether it was
- * given the option cannot be seen then.  So the text says "without".  pg_upgrade's takes no
- * rows, and is met by upgrade.c.
+ * Only the session's name identifies pg_dump, and whether it has the option cannot be seen
+ * then. So the text says "without".  The pg_dump of pg_upgrade dumps no rows; upgrade.c handles
+ * it.
  */
 #include "postgres.h"
 
@@ -29,7 +28,7 @@
 
 #include "table/table.h"
 
-/* A word of a command, palloc'd: in quotes if a shell would not take it as it is. */
+/* A word of a command, palloc'd: in quotes if a shell needs them. */
 static char *
 shell_word(const char *word)
 {
@@ -54,11 +53,11 @@ typedef struct KvDumpTable
 {
 	bool		may_have_rows;
 	Oid			server;
-	char	   *option;			/* for its server */
+	char	   *option;			/* the option for its server */
 	char	   *name;
 } KvDumpTable;
 
-/* Without waiting for the table's lock. */
+/* Does not wait for the table's lock. */
 static bool
 may_have_rows(Oid relid)
 {
@@ -80,7 +79,7 @@ may_have_rows(Oid relid)
 	return any;
 }
 
-/* Nothing, of one that is not ours, or of a server that is in the list. */
+/* Does nothing for a table that is not ours, or of a server that is in the list. */
 static void
 look_at(Oid relid, const List *servers, KvDumpTable *table)
 {
@@ -100,8 +99,8 @@ look_at(Oid relid, const List *servers, KvDumpTable *table)
 }
 
 /*
- * An error would refuse the connection.  A table whose data is missing or damaged
- * may have rows; one that is being dropped has none.
+ * As look_at, but without an ERROR, which would refuse the connection.  A table whose data is
+ * missing or damaged may have rows; one that is being dropped has none.
  */
 static void
 look_safely_at(Oid relid, const List *servers, KvDumpTable *table)

@@ -1,15 +1,14 @@
 /*
  * fit.c
- *		Old rows must fit what is declared of their table.
+ *		Checks existing rows against declarations of their table.
  *
- * Of a foreign table PostgreSQL trusts what it is told: SET NOT NULL, CHECK
- * constraints and the bounds of a partition are noted, and no row is looked at.  The
- * planner goes by them, so that rows which do not fit would be missing from answers.
- * So the rows of kvfdw tables are read as ALTER TABLE reads heap's, at the end of the
- * statement, under its lock; and those whose columns are of a domain (domain.c) as ALTER
- * DOMAIN reads heap's, with writers kept off until the transaction ends.  What has been
- * declared NOT VALID is not looked at before VALIDATE CONSTRAINT.  Virtual generated columns
- * are computed for it.
+ * PostgreSQL trusts declarations of a foreign table: SET NOT NULL, CHECK constraints and the
+ * bounds of a partition are recorded, and no row is read.  The planner relies on them, so rows
+ * that violate them would be missing from results.  So this file reads the rows of kvfdw tables
+ * as ALTER TABLE reads heap's, at the end of the statement, under its lock.  Rows whose columns
+ * are of a domain (domain.c) are read as ALTER DOMAIN reads heap's, and writers are blocked
+ * until the transaction ends.  A NOT VALID constraint is checked at VALIDATE CONSTRAINT.
+ * Virtual generated columns are computed for the check.
  */
 #include "postgres.h"
 
@@ -38,7 +37,7 @@
 #include "compat.h"
 #include "table/table.h"
 
-/* A column of a domain that has got a constraint. */
+/* A column of a domain that has a new constraint. */
 typedef struct KvDomainColumn
 {
 	AttrNumber	attnum;
@@ -46,14 +45,14 @@ typedef struct KvDomainColumn
 	ExprState  *state;			/* if there is a constraint */
 } KvDomainColumn;
 
-/* What the rows of a table are to be looked at for. */
+/* The checks for the rows of a table. */
 typedef struct KvTableFit
 {
 	Oid			relid;
 	List	   *not_null;		/* attribute numbers */
 	List	   *checks;			/* OIDs of constraints */
 	List	   *domains;		/* KvDomainColumn */
-	bool		partition;		/* its bounds, and those of the partitions it lies in */
+	bool		partition;		/* its bounds, and those of the partitions that contain it */
 	bool		in_default;		/* a new partition has taken bounds from it */
 } KvTableFit;
 
@@ -205,7 +204,7 @@ kv_fit_inherited(List **fits, Oid child)
 		fit_leaves(fits, other, true);
 }
 
-/* Do conditions ask for more than the encoded keys have? */
+/* Do the conditions need more than the encoded keys? */
 static bool
 wants_values(const KvTable *table, Bitmapset *attributes)
 {
@@ -312,7 +311,7 @@ check_domains(Relation rel, const KvTableFit *fit, ExprContext *econtext)
 typedef struct KvNotNull
 {
 	AttrNumber	attnum;
-	ExprState  *state;			/* of a virtual one: that it is not */
+	ExprState  *state;			/* for a virtual one: that it is not NULL */
 } KvNotNull;
 
 static KvNotNull *
@@ -337,7 +336,7 @@ prepare_not_null(Relation rel, AttrNumber attnum, EState *estate, Bitmapset **at
 	return column;
 }
 
-/* What each row of one table is looked at for. */
+/* The prepared checks for each row of one table. */
 typedef struct Look
 {
 	Relation	rel;

@@ -64,7 +64,7 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
-/* else it wants ICU's headers, which a server's headers come without */
+/* else it includes ICU's headers, which a server's headers do not contain */
 #undef USE_ICU
 #include "utils/pg_locale.h"
 
@@ -92,7 +92,7 @@
 #define NUMERIC_WIRE_HEADER			4	/* words: digits, weight, sign, scale */
 #define NUMERIC_DIGIT_DECIMALS		4
 
-/* Where the decoder is in a key. */
+/* The position of the decoder in a key. */
 typedef struct KeyCursor
 {
 	const KvTable *table;
@@ -309,8 +309,8 @@ wire_word(const char *wire, int index)
 }
 
 /*
- * numeric's wire format is its one representation that PostgreSQL promises to
- * keep, so the digits are taken from there.
+ * numeric's wire format is the one representation that PostgreSQL promises to keep, so the
+ * digits are taken from there.
  */
 static void
 append_numeric(StringInfo buf, bool last, Datum value)
@@ -332,7 +332,7 @@ append_numeric(StringInfo buf, bool last, Datum value)
 		appendStringInfoChar(buf, NUMERIC_KEY_MINUS_INFINITY);
 	else
 	{
-		/* stored numerics are stripped already; equality hangs on it here */
+		/* stored numerics are stripped already; here equality depends on it */
 		while (first < end && wire_word(wire, first) == 0)
 		{
 			first++;
@@ -780,7 +780,7 @@ kv_key_decode(const KvTable *table, const uint8 *key, int keylen,
 		int			index = column->attnum - 1;
 
 		if (last && column->lossy)
-			return;				/* nothing behind it is of use */
+			return;				/* no later column is needed */
 		values[index] = take_column(&cursor, column, last);
 		nulls[index] = column->lossy;
 	}

@@ -1,12 +1,11 @@
 /*
  * level.c
- *		A table's rows written anew because the table has another level now; or it goes to another
+ *		Rewrites a table's rows because its wal level has changed, or moves it to another
  *		tablespace.
  *
- * They go from store to store as they are stored, in whatever form, and become rows of the
- * transaction that
- * does it. So snapshots of before would see none of them, and may not read the new store
- * (kv_table_read).
+ * Rows are copied from store to store as they are stored, in any form, and belong to the
+ * transaction that copies them.  So older snapshots would see none of them, and may not read
+ * the new store (kv_table_read).
  */
 #include "postgres.h"
 
@@ -19,7 +18,7 @@
 
 #include "table/table.h"
 
-/* Copy every row that is there now, as it is stored. */
+/* Copy every present row, as it is stored. */
 static void
 copy_rows(Relation rel, KvStore *from, KvStore *to)
 {
@@ -46,7 +45,7 @@ copy_rows(Relation rel, KvStore *from, KvStore *to)
 	MemoryContextDelete(context);
 }
 
-/* The same, as kvfdw_stat_progress shows it. */
+/* As copy_rows, with its progress in kvfdw_stat_progress. */
 static void
 rewrite_rows(Relation rel, KvStore *from, KvStore *to)
 {
@@ -81,7 +80,7 @@ kv_table_read(Relation rel, Snapshot snapshot)
 	return store;
 }
 
-/* Do the table's options say another wal level than its store has? */
+/* Do the table's options have another wal level than its store? */
 static bool
 wants_other_store(const KvTable *table)
 {
@@ -91,7 +90,7 @@ wants_other_store(const KvTable *table)
 		level != table->wal;
 }
 
-/* After COMMIT its value files go where the options say. */
+/* Have its value files moved after COMMIT to where the options say. */
 static void
 follow_tablespace(Relation rel)
 {
@@ -99,7 +98,7 @@ follow_tablespace(Relation rel)
 	Oid			present;
 	KvStore    *store;
 
-	/* one whose data is missing can be altered all the same */
+	/* a table whose data is missing can be altered nevertheless */
 	if (!kv_store_tablespace(MyDatabaseId, RelationGetRelid(rel), &present))
 		return;
 	store = kv_table_store(rel, false);
@@ -127,10 +126,11 @@ kv_table_apply_options(Oid relid)
 	if (CheckRelationLockedByMe(rel, AccessExclusiveLock, true) &&
 		wants_other_store(kv_table_get(rel)))
 	{
-		KvStore    *store = kv_table_store(rel, true);	/* and lines of others resolved */
+		KvStore    *store = kv_table_store(rel, true);	/* this also resolves lines of aborted
+														 * transactions */
 		KvStore    *fresh;
 
-		/* what the last statement has written is to be copied, too */
+		/* the last statement's rows are to be copied, too */
 		CommandCounterIncrement();
 		fresh = kv_table_renew(rel, store, true);
 		rewrite_rows(rel, store, fresh);

@@ -2,32 +2,30 @@
  * mark.c
  *		The mark in the catalog that a table has data.
  *
- * A table that nobody has written to has no directory, and is empty.  One whose
- * directory was lost, by a copy without it, say, must not look the same.  So the
- * catalog knows which tables have data, and one that is marked and has no store
- * is an error (55000).
+ * A table that was never written to has no directory, and is empty.  A table whose directory
+ * was lost, by an incomplete copy, say, must not look the same.  So the catalog records which
+ * tables have data, and a table that is marked and has no store is an error (55000).
  *
- * The mark is a row of pg_depend: the table itself depends on its wrapper's
- * handler function, which is nobody's business otherwise.
+ * The mark is a row of pg_depend: the table itself depends on its wrapper's handler function,
+ * which is a dependency without another meaning.
  *
- *	- Who writes rows has seen a mark before, committed or its own, or makes
- *	  one, in its own transaction.  It rolls back with the rows that it is for.
- *	- First writers that do not see each other's marks make one each.  There is
- *	  no unique index, so none waits for another.
- *	- The store comes first and the mark second.  Who has found no store, but
- *	  then a mark, looks for the store once more.
- *	- TRUNCATE makes a store, which ends the error.  The mark stays, and goes
- *	  with the table.
- *	- As a part of the catalog it is on standbys and in copies of the database,
- *	  made with CREATE DATABASE … TEMPLATE.  pg_dump does not take it: what it
- *	  restores is a new table.  pg_upgrade restores such a dump, but its tables
- *	  may have data, which it leaves behind: so all are marked there, in another way:
- *	  the mark has refobjsubid 1, which means nothing for a function.  It does not count
- *	  for a table that the old server has noted as one without data (upgrade.c).  Its first
- *	  writer makes a mark like others.
+ *  - A session that writes rows has seen a mark before, committed or its own, or makes one, in
+ *    its own transaction.  The mark rolls back with the rows that it is for.
+ *  - First writers that do not see each other's marks make one each.  There is no unique index,
+ *    so none waits for another.
+ *  - The store comes first and the mark second.  A session that has found no store, but then a
+ *    mark, looks for the store once more.
+ *  - TRUNCATE makes a store, which ends the error.  The mark is deleted with the table.
+ *  - As a part of the catalog the mark is on standbys and in copies of the database, made with
+ *    CREATE DATABASE … TEMPLATE.  pg_dump does not dump it: a restored table is a new one.
+ *  - pg_upgrade restores such a dump, but its tables may have data, which pg_upgrade does not
+ *    transfer.  So all tables are marked there, with a different mark: it has refobjsubid 1,
+ *    which has no meaning for a function.  It does not count for a table that the old server
+ *    has noted as one without data (upgrade.c).  The first writer of such a table makes an
+ *    ordinary mark.
  *
- * After a (sub)transaction has made marks and was rolled back, marks that this
- * backend has seen may be those: it looks again.
+ * After a (sub)transaction has made marks and was rolled back, this backend may have seen those
+ * marks, so it looks again.
  */
 #include "postgres.h"
 
@@ -48,7 +46,7 @@
 
 #include "table/table.h"
 
-#define CARRIED_MARK	1		/* refobjsubid of one that was made under pg_upgrade */
+#define CARRIED_MARK	1		/* refobjsubid of a mark that was made under pg_upgrade */
 
 static uint64 epoch = 1;		/* counts rollbacks of transactions that made marks */
 static bool made_any = false;	/* in this transaction */

@@ -1,6 +1,6 @@
 /*
  * option.c
- *		Options of foreign tables: what there are, whether they are right, and what they say.
+ *		Options of foreign tables: their names, checks and values.
  */
 #include "postgres.h"
 
@@ -19,7 +19,7 @@
 
 #define DEFAULT_SHARDS		1
 
-/* Every option there is, with an example of its value; all belong to the foreign table. */
+/* All options, with an example of their value; all belong to the foreign table. */
 static const struct
 {
 	const char *name;
@@ -149,7 +149,10 @@ parse_space_amp_option(const char *value)
 	return amp;
 }
 
-/* What the memcached front end can serve is found out when it does; a prefix is part of a key. */
+/*
+ * Whether the memcached front end can serve the table is checked when it serves it; a prefix is
+ * part of a key.
+ */
 static void
 check_memcached_option(const char *name, const char *value)
 {
@@ -195,7 +198,7 @@ closest_option(const char *name)
 {
 	const char *closest = NULL;
 	int			len = strlen(name);
-	int			nearest = Min(Max(2, Min(4, len / 2)) + 1, len);	/* two letters changed places */
+	int			nearest = Min(Max(2, Min(4, len / 2)) + 1, len);	/* two letters may be swapped */
 
 	for (int i = 0; i < lengthof(options_known); i++)
 	{
@@ -213,8 +216,8 @@ closest_option(const char *name)
 }
 
 /*
- * The wrapper's validator: checks the options of one catalog object.  Columns
- * that the key names are looked up when the table is first used.
+ * The wrapper's validator: checks the options of one catalog object.  The columns that "key"
+ * names are looked up when the table is first used.
  */
 Datum
 kvfdw_validator(PG_FUNCTION_ARGS)
@@ -264,7 +267,7 @@ kvfdw_validator(PG_FUNCTION_ARGS)
 		else if (strcmp(option->defname, "compression") == 0)
 			(void) parse_compression_option(defGetString(option));
 		else if (strcmp(option->defname, "tablespace") == 0)
-			continue;			/* when it is known whose it is (tablespace.c) */
+			continue;			/* it is checked when the table is known (tablespace.c) */
 		else
 			check_memcached_option(option->defname, defGetString(option));
 	}
@@ -300,7 +303,7 @@ kv_table_read_options(KvTable *table, List *options)
 	}
 }
 
-/* ---- what the catalog has ---- */
+/* ---- options in the catalog ---- */
 
 const char *
 kv_option_value(List *options, const char *name)

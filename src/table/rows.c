@@ -1,6 +1,6 @@
 /*
  * rows.c
- *		Reading all rows of a table for a statement that changes its definition.
+ *		Reads all rows of a table for a statement that changes its definition.
  */
 #include "postgres.h"
 

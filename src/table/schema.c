@@ -1,10 +1,10 @@
 /*
  * schema.c
- *		A table's store, opened only where its rows fit the table's definition.
+ *		Opens a table's store, if its rows fit the table's definition.
  *
- * PostgreSQL lets ALTER FOREIGN TABLE change a column's type without touching
- * the data, so each store keeps an image: a text that says what its rows were
- * written with.  Every KvTable is compared with it once:
+ * PostgreSQL lets ALTER FOREIGN TABLE change a column's type without touching the data, so each
+ * store has a schema image: a text that describes the definition with which its rows were
+ * written.  Every KvTable is compared with it once:
  *
  *		kvfdw schema 4 xid									(3 if there are no forms)
  *		raw attnum
@@ -12,26 +12,24 @@
  *		key attnum typid typmod collation					(in key order)
  *		column attnum typid length alignment xid missing	(every value column)
  *
- * Types are base types; typmod is -1 but for bpchar, whose keys depend on it.  The
- * collation is not compared: it orders no keys, and pg_upgrade gives it another OID.
- * missing is what rows have in the column that are older than it (added.c).
- * raw is the column that rows in KV_FORM_RAW belong to, for as long as the
- * store lives, or 0.  The first writer of a store sets the image; a writer
- * that knows columns it lacks adds them before it writes.
+ * Types are base types; typmod is -1 but for bpchar, whose keys depend on it.  The collation is
+ * not compared: it orders no keys, and pg_upgrade gives it another OID. missing is the value of
+ * rows that are older than the column (added.c). raw is the column that rows in KV_FORM_RAW
+ * belong to, for as long as the store lives, or 0.  The first writer of a store sets the image;
+ * a writer whose table has columns that the image lacks adds them before it writes.
  *
- * forms stay in it as well, whatever becomes of the option: libraries that cannot read
- * compressed values refuse the image, and so the table, by its version.
+ * forms stay in the image when the option is dropped: libraries that cannot read compressed
+ * values refuse the image, and so the table, by its version.
  *
- * Dropped columns stay in it, since attribute numbers are not used twice.  It
- * alone knows the bytes that old rows have of them: the type may have been
- * changed before the drop, and it may have been dropped with the column.
+ * Dropped columns stay in the image, since attribute numbers are not used twice.  Only the
+ * image knows their format in old rows: the type may have been changed before the drop, and may
+ * have been dropped with the column.
  *
  * xid is not 0 if the (sub)transaction that wrote the line held the table's
- * AccessExclusiveLock, so that it may have made the definition itself.  If it
- * aborted, so did its rows, and the line counts for nothing.  The next writer
- * resolves such lines, so those that an image has are of one transaction and its
- * subtransactions, in the incarnation that wrote the image (which the engine keeps
- * beside it).
+ * AccessExclusiveLock, so that it may have made the definition itself.  If it aborted, so did
+ * its rows, and the line is ignored.  The next writer resolves such lines, so those that an
+ * image has are of one transaction and its subtransactions, in the incarnation that wrote the
+ * image (which the engine stores with it).
  */
 #include "postgres.h"
 
@@ -58,8 +56,8 @@
 #include "table/table.h"
 
 /*
- * Did the transaction of a line abort?  False while it runs, or if nobody knows.
- * incarnation: that wrote the image.
+ * Did the transaction of a line abort?  False while it runs, or if that is unknown.
+ * incarnation: of the server that wrote the image.
  */
 static bool
 line_aborted(uint64 xid, uint32 incarnation)
@@ -70,7 +68,7 @@ line_aborted(uint64 xid, uint32 incarnation)
 	if (xid == 0)
 		return false;
 
-	/* an xid from before a crash that was never logged; others may have it by now */
+	/* an xid from before a crash that was never logged; another transaction may have it by now */
 	if (kv_xid_was_lost(xid, incarnation) ||
 		xid >= U64FromFullTransactionId(ReadNextFullTransactionId()))
 		return true;
@@ -86,8 +84,8 @@ line_aborted(uint64 xid, uint32 incarnation)
 }
 
 /*
- * What a new line's xid is: see the head of this file.  A store that is
- * created with its table vanishes with it.
+ * The xid of a new line: see the head of this file.  A store that is created with its table is
+ * dropped with it.
  */
 static uint64
 line_xid(Relation rel)
@@ -122,7 +120,7 @@ find_schema_column(KvSchema *schema, AttrNumber attnum)
 	return NULL;
 }
 
-/* The image of an empty store, but for its columns. */
+/* Make the image of an empty store, without its columns. */
 static void
 new_schema(Relation rel, const KvTable *table, KvSchema *schema)
 {
@@ -152,7 +150,9 @@ raise_mismatch(Relation rel, const char *detail)
 			 errhint("Change the definition back to that of the stored data.")));
 }
 
-/* What of the definition's key is not as in the image, palloc'd; NULL if all is. */
+/*
+ * The difference between the definition's key and the image's, palloc'd; NULL if there is none.
+ */
 static const char *
 key_mismatch(const KvTable *table, const KvSchema *schema)
 {
@@ -187,8 +187,8 @@ key_mismatch(const KvTable *table, const KvSchema *schema)
 }
 
 /*
- * Have rows decoded by what their columns were written with, dropped ones too.
- * A dropped column that the image does not have is in no row.
+ * Have rows decoded with the format in which their columns were written, dropped ones too.  A
+ * dropped column that the image does not have is in no row.
  */
 static void
 set_stored_forms(KvTable *table, KvSchema *schema)
@@ -209,7 +209,7 @@ set_stored_forms(KvTable *table, KvSchema *schema)
 	}
 }
 
-/* The bytes that a row has of a datum of this kind; nothing is compressed or elsewhere. */
+/* Set the bytes that a row has of such a datum, neither compressed nor out of line. */
 static void
 set_missing(KvSchemaColumn *column, Form_pg_attribute att, Datum value)
 {
@@ -227,8 +227,8 @@ set_missing(KvSchemaColumn *column, Form_pg_attribute att, Datum value)
 }
 
 /*
- * Set what rows older than a column have in it, for kv_tuple_decode.  The former list is
- * not changed: somebody may still use it.
+ * Set the values of rows older than a column, for kv_tuple_decode.  The former list is not
+ * changed: it may still be in use.
  */
 static void
 set_missing_values(KvTable *table, const KvSchema *schema)
@@ -260,7 +260,7 @@ set_missing_values(KvTable *table, const KvSchema *schema)
 	MemoryContextSwitchTo(old);
 }
 
-/* The line of a column of the definition, which is compared with it, or added. */
+/* The line of a column of the definition, which is compared with the image's, or added. */
 static KvSchemaColumn *
 check_column(Relation rel, KvSchema *schema, Form_pg_attribute att)
 {
@@ -285,7 +285,7 @@ check_column(Relation rel, KvSchema *schema, Form_pg_attribute att)
 	return stored;
 }
 
-/* Forget what only aborted transactions had. */
+/* Remove columns of aborted transactions. */
 static void
 resolve_columns(KvSchema *schema, int natts, uint32 incarnation)
 {
@@ -301,9 +301,8 @@ resolve_columns(KvSchema *schema, int natts, uint32 incarnation)
 }
 
 /*
- * Compare a store's image with the definition, and take from it what
- * kv_tuple_decode needs to know.  to_write: make it complete.  added: KvMissing of
- * columns that this statement has added.
+ * Compare a store's image with the definition, and take from it what kv_tuple_decode needs.
+ * to_write: complete the image.  added: KvMissing of columns that this statement has added.
  */
 static void
 check_schema(Relation rel, KvTable *table, KvStore *store, bool to_write, List *added)
@@ -321,7 +320,7 @@ check_schema(Relation rel, KvTable *table, KvStore *store, bool to_write, List *
 	fits = kv_store_fits_keys(store, table->key_width);
 	if (!stored || (line_aborted(schema->xid, incarnation) && fits))
 	{
-		/* made by TRUNCATE, before the key was changed */
+		/* created by TRUNCATE, before the key was changed */
 		if (to_write && !fits)
 			raise_mismatch(rel,
 					"Its keys have another length than those that it was last truncated for.");
@@ -339,7 +338,7 @@ check_schema(Relation rel, KvTable *table, KvStore *store, bool to_write, List *
 			schema->xid = 0;
 	}
 
-	/* a stale KvTable in use writes as it says, too */
+	/* a stale KvTable that is in use writes with its own options, too */
 	for (KvTable *each = table; each != NULL; each = each->stale)
 		schema->compressed |= each->compresses;
 	resolve_columns(schema, desc->natts, incarnation);
@@ -366,7 +365,7 @@ check_schema(Relation rel, KvTable *table, KvStore *store, bool to_write, List *
 		pfree(complete.data);
 	}
 
-	/* a stale KvTable that is still in use must follow, it is of this shape */
+	/* a stale KvTable that is still in use has this shape and must be changed, too */
 	for (KvTable *each = table; each != NULL; each = each->stale)
 	{
 		each->raw_stored = schema->raw;
@@ -384,11 +383,10 @@ check_schema(Relation rel, KvTable *table, KvStore *store, bool to_write, List *
 /* ---- stores ---- */
 
 /*
- * The lower bounds of a new store's shards: shard i begins at i / shards of
- * all 8-byte strings (with no trailing zeros, so that a shorter key that
- * equals a bound is not below it).  So the split is by encoded keys: uuids and
- * hashes spread evenly; small positive integers, whose sign bit is flipped,
- * all lie at the beginning of the upper half.
+ * The lower bounds of a new store's shards: shard i begins at i / shards of all 8-byte strings
+ * (with no trailing zeros, so that a shorter key that equals a bound is not below it).  So the
+ * split is by encoded keys.  Uuids and hashes spread evenly; small positive integers, whose
+ * sign bit is flipped, are all at the beginning of the upper half.
  */
 static KvKey *
 make_bounds(int shards)
@@ -413,7 +411,7 @@ make_bounds(int shards)
 
 KvRenewed	kv_renewed = {InvalidOid, NULL};
 
-/* bounds NULL: only if there is one. */
+/* bounds NULL: open the store only if there is one. */
 static KvStore *
 open_store(Relation rel, const KvTable *table, const KvKey *bounds)
 {
@@ -421,7 +419,7 @@ open_store(Relation rel, const KvTable *table, const KvKey *bounds)
 						 table->wal, table->tablespace, rel->rd_createSubid);
 }
 
-/* The table's store if there is one; ERROR if there must be (mark.c). */
+/* The table's store if there is one; ERROR if there should be one (mark.c). */
 static KvStore *
 find_store(Relation rel, KvTable *table)
 {
@@ -531,7 +529,9 @@ kv_table_fit_key(Relation rel)
 	const char *mismatch = NULL;
 	uint32		incarnation;
 
-	/* not where a store is missing or cannot be used: each use says so, and TRUNCATE helps */
+	/*
+	 * not where a store is missing or cannot be used: each use reports that, and TRUNCATE helps
+	 */
 	if (!kv_store_wal_level(MyDatabaseId, table->relid, &level))
 		return;
 	store = find_store(rel, table);
@@ -603,7 +603,7 @@ kv_table_renew(Relation rel, KvStore *store, bool same_schema)
 
 /* ---- rows that are to be converted ---- */
 
-/* Does a value of the one type stand for the same value of the other? */
+/* Do the bytes of one type stand for the same value in the other? */
 static bool
 same_values(Oid was, Oid typid)
 {
@@ -622,7 +622,7 @@ kv_table_store_to_convert(Relation rel, List *retyped)
 	bool		converts = false;
 	ListCell   *cell;
 
-	/* not where a store is missing or cannot be used: each use says so */
+	/* not where a store is missing or cannot be used: each use reports that */
 	if (!kv_store_wal_level(MyDatabaseId, RelationGetRelid(rel), &level))
 		return NULL;
 	store = find_store(rel, kv_table_get(rel));
@@ -638,10 +638,10 @@ kv_table_store_to_convert(Relation rel, List *retyped)
 		const KvSchemaColumn *stored = find_schema_column(schema, column->attnum);
 
 		if (stored == NULL || att->attisdropped)
-			continue;			/* no row has it, or it is of the key alone */
+			continue;			/* no row has it, or it is only in the key */
 		if (!same_values(stored->typid, column->was))
 		{
-			/* older libraries let the type be changed without the rows */
+			/* older libraries allowed the type to change without the rows */
 			column->was = stored->typid;
 			column->typmod = -1;
 			column->collation = get_typcollation(stored->typid);

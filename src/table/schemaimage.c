@@ -15,12 +15,11 @@
 #include "table/schemaimage.h"
 
 #define SCHEMA_VERSION		4
-#define SCHEMA_PLAIN		3	/* as it was before there was more to say */
+#define SCHEMA_PLAIN		3	/* the version before forms were added */
 
 /*
- * What a column of an image of version 1 looks like in rows: as its type does.
- * A type that is gone has most likely taken the column with it, of which
- * pg_attribute then says the same.
+ * The format of a column in rows of an image of version 1: that of its type.  If the type was
+ * dropped, the column most likely was dropped with it, and pg_attribute has the same format.
  */
 static void
 find_column_form(Relation rel, KvSchemaColumn *column)
@@ -61,7 +60,7 @@ parse_missing(const char *text, KvSchemaColumn *column)
 	len = strspn(text + 1, "0123456789abcdef");
 	if (text[0] != ' ' || text[len + 1] != '\n' || len == 0 || len % 2 != 0)
 		return 0;
-	column->missing = palloc(Max(len / 2, VARHDRSZ));	/* whose header can be looked at */
+	column->missing = palloc(Max(len / 2, VARHDRSZ));	/* whose header can be read */
 	column->missing_len = hex_decode(text + 1, len, column->missing);
 	if (column->attlen > 0)
 		fits = column->missing_len == column->attlen;
@@ -74,7 +73,7 @@ parse_missing(const char *text, KvSchemaColumn *column)
 	return fits ? len + 1 : 0;
 }
 
-/* Read the line of a column, which text begins with; the bytes it takes, or 0. */
+/* Read a column's line, with which text begins; returns the bytes read, or 0. */
 static int
 parse_column(Relation rel, int version, const char *text, KvSchemaColumn *column)
 {

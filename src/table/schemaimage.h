@@ -1,11 +1,12 @@
 /*
  * schemaimage.h
- *		The text that says what a store's rows were written with: read and print it.
+ *		Reads and prints schema images, the text that describes how a store's rows were
+ *		written.
  *
  * Its grammar, and what it is for, are at the head of schema.c.
  *
- * Locks:  none of the engine's.
- * Errors: kv_schema_read raises XX001 for what is no image, 0A000 for one of a later version.
+ * Locks:  none of the engine's. Errors: kv_schema_read raises XX001 for an invalid image, 0A000
+ * for one of a later version.
  */
 #ifndef KV_SCHEMAIMAGE_H
 #define KV_SCHEMAIMAGE_H
@@ -56,9 +57,9 @@ typedef struct KvSchema
  */
 extern bool kv_schema_read(Relation rel, KvStore *store, StringInfo image, KvSchema *schema,
 						   uint32 *incarnation);
-/* The image is none: XX001. */
+/* Raise XX001: the image is invalid. */
 KV_NORETURN extern void kv_schema_raise_invalid(Relation rel);
-/* The image as text, in place of what into has. */
+/* Print the image as text, which replaces the contents of into. */
 extern void kv_schema_print(const KvSchema *schema, StringInfo into);
 
 #endif							/* KV_SCHEMAIMAGE_H */

@@ -1,12 +1,12 @@
 /*
  * table.c
- *		What this backend knows of foreign tables: KvTables, made of the relcache and the
- *		tables' options, and cached.
+ *		The cache of KvTables, this backend's descriptions of tables, built from the relcache and
+ *		the tables' options.
  *
  * The cache has one entry per foreign table.  An invalidation only marks the entry; the next
- * kv_table_get builds a new KvTable and chains the old one behind it, because
- * a running statement may still use it.  Chained ones, and those of marked
- * entries, are freed when the transaction ends.
+ * kv_table_get builds a new KvTable and links the old one to it, because a running statement
+ * may still use the old one.  Linked KvTables, and those of marked entries, are freed when the
+ * transaction ends.
  */
 #include "postgres.h"
 
@@ -44,7 +44,8 @@ typedef struct CacheEntry
 
 static MemoryContext cache_context = NULL;
 static HTAB *cache = NULL;
-static CacheEntry *asked_last = NULL;	/* statements ask for a table more than once */
+static CacheEntry *asked_last = NULL;	/* the last result: statements ask for a table more than
+										 * once */
 static dlist_head cache_entries = DLIST_STATIC_INIT(cache_entries);
 static bool cache_has_stale = false;
 static uint64 invalidations = 0;	/* how many were received */
@@ -243,7 +244,7 @@ has_pending_options(Oid relid)
 	return pending;
 }
 
-/* It is the first chunk of a context of its own. */
+/* The KvTable is the first chunk of a context of its own. */
 KvTable *
 kv_table_build(Relation rel, TupleDesc desc)
 {

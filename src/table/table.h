@@ -1,11 +1,11 @@
 /*
  * table.h
- *		A foreign table as the engine sees it: its options, keys, values and schema,
- *		and the store that has its rows.
+ *		A foreign table as the engine sees it: its options, keys, values and schema, and the
+ *		store of its rows.
  *
- * Knows no plan and no executor node.  Takes no lock but those of the catalog; none of
- * the engine's is held on entry or when it returns.  What cannot be used raises the
- * ERROR that a user sees.
+ * This module knows no plan and no executor node. Locks:  takes only locks of the catalog.  No
+ * lock of the engine is held on entry or on return. Errors: a table that cannot be used raises
+ * the ERROR that the user sees.
  */
 #ifndef KV_TABLE_H
 #define KV_TABLE_H
@@ -25,9 +25,9 @@
 #include "engine/engine.h"
 
 #define KV_NOT_STORED	0		/* as an attlen */
-#define KV_MAX_PREFIX	250		/* bytes of a key of memcached, so a prefix has fewer */
+#define KV_MAX_PREFIX	250		/* bytes of a memcached key, so a prefix has fewer */
 
-/* What OPTIONS (on_duplicate '…') makes of an INSERT of an existing key. */
+/* The action for an INSERT of an existing key, from OPTIONS (on_duplicate '…'). */
 typedef enum KvOnDuplicate
 {
 	KV_DUPLICATE_ERROR,			/* 23505, as a primary key would */
@@ -51,10 +51,10 @@ typedef struct KvKeyColumn
 	Oid			collation;
 	KvKeyKind	kind;
 	bool		ordered;		/* byte order is SQL order: ranges, pathkeys */
-	bool		lossy;			/* the value carries the exact datum too */
+	bool		lossy;			/* the key does not contain the exact datum, so the value does */
 } KvKeyColumn;
 
-/* What rows that are older than a column have in it. */
+/* The value that rows older than a column have in it. */
 typedef struct KvMissing
 {
 	AttrNumber	attnum;
@@ -66,7 +66,7 @@ typedef struct KvRetyped
 {
 	AttrNumber	attnum;
 	Oid			was;			/* its type before, perhaps a domain */
-	int32		typmod;			/* and what belongs to it */
+	int32		typmod;			/* its typmod and collation before */
 	Oid			collation;
 } KvRetyped;
 
@@ -85,38 +85,36 @@ typedef struct KvTable
 	int			key_width;		/* encoded bytes if all keys are fixed, else 0 */
 	KvOnDuplicate on_duplicate;
 	int			shards;			/* initial number of shards, 1 to 65536 */
-	KvWalLevel	wal;			/* of a store that is made now; a store has its own */
+	KvWalLevel	wal;			/* for a store that is created now; a store has its own */
 	bool		wal_given;		/* by an option */
-	Oid			tablespace;		/* of a store that is made now (tablespace.c) */
-	double		space_amp;		/* likewise; -1: it is not */
+	Oid			tablespace;		/* for a store that is created now (tablespace.c) */
+	double		space_amp;		/* of a store that is created now; -1: not given */
 	bool		options_pending;	/* by a transaction that may be rolled back */
-	bool		compresses;		/* values that are written now */
+	bool		compresses;		/* new values are compressed */
 
 	/*
-	 * Value shape.  raw_attnum names the one varlena column that is stored
-	 * as its bare payload (no other value column, no lossy key), else 0.
-	 * valdesc describes the stored tuple: it has the table's own natts, with
-	 * the columns that are not in the value marked dropped, so attribute
-	 * numbers are the table's.  After kv_table_store its attlen and attalign
-	 * are those that the store's rows were written with, for dropped columns
-	 * too: KV_NOT_STORED for one that no row has.
+	 * Value shape.  raw_attnum names the one varlena column that is stored as its bare payload
+	 * (no other value column, no lossy key), else 0.  valdesc describes the stored tuple.  It
+	 * has the table's own natts, with the columns that are not in the value marked dropped, so
+	 * attribute numbers are the table's.  After kv_table_store its attlen and attalign are
+	 * those that the store's rows were written with, for dropped columns too: KV_NOT_STORED for
+	 * a column that no row has.
 	 */
 	AttrNumber	raw_attnum;
 	TupleDesc	valdesc;		/* NULL if there is no value column at all */
 	TupleDesc	tupdesc;		/* a copy of the table's descriptor */
 
 	/*
-	 * What kv_table_store found in the store.  raw_stored: the column that
-	 * rows in KV_FORM_RAW belong to, fixed by the store's first writer (0: none,
-	 * such rows have no bytes); where it is not the table's one value column
-	 * (any more), raw_attnum is 0.
+	 * Set by kv_table_store.  raw_stored: the column that rows in KV_FORM_RAW belong to, fixed
+	 * by the store's first writer (0: none, such rows have no bytes).  Where it is not, or is
+	 * no longer, the table's one value column, raw_attnum is 0.
 	 */
 	AttrNumber	raw_stored;
-	AttrNumber	raw_candidate;	/* raw_attnum before a store was looked at */
+	AttrNumber	raw_candidate;	/* raw_attnum before the store was opened */
 	KvMissing  *missing;		/* of columns that have one and are not dropped */
 	int			nmissing;
 	KvStore    *checked_store;	/* its schema image agrees with this */
-	bool		writable;		/* and lists every column of this */
+	bool		writable;		/* the image lists every column of this */
 	bool		unmarked;		/* had neither store nor mark when last looked at */
 	uint64		marked;			/* see mark.c */
 	struct KvTable *stale;		/* out of date, but perhaps still in use */
@@ -124,13 +122,14 @@ typedef struct KvTable
 
 /* ---- option.c ---- */
 /*
- * The value of an option of a foreign table as it is written, or NULL; in a list of them likewise.
+ * The value of an option of a foreign table as it is written, or NULL; the second function
+ * looks in a list of options.
  */
 extern const char *kv_table_option(Oid relid, const char *name);
 extern const char *kv_option_value(List *options, const char *name);
 /*
- * What options say, but for "key" and "tablespace", which need more than the options; ERROR (22023)
- * if one is wrong.
+ * Read the options into table, except "key" and "tablespace", which need more than the options;
+ * ERROR (22023) if one is wrong.
  */
 extern void kv_table_read_options(KvTable *table, List *options);
 /*
@@ -145,17 +144,21 @@ extern const char *const kv_wal_level_names[];
 
 /* ---- table.c ---- */
 /*
- * What this backend knows of a table, good until the transaction ends.  The caller holds a
- * lock on the relation.  ERROR if the table's options do not fit its columns.
+ * The KvTable of a table, good until the transaction ends.  The caller holds a lock on the
+ * relation.  ERROR if the table's options do not fit its columns.
  */
 extern KvTable *kv_table_get(Relation rel);
-/* One that is not cached, in a context below the current one: of columns as they are in desc. */
+/*
+ * Build a KvTable that is not cached, in a context below the current one, for the columns in
+ * desc.
+ */
 extern KvTable *kv_table_build(Relation rel, TupleDesc desc);
 /* As kv_table_get, for a table the caller has locked but not opened. */
 extern KvTable *kv_table_get_by_oid(Oid relid);
 extern bool kv_key_columns_exist(Relation rel);	/* all that its option names */
 extern bool kv_has_key_candidate(Relation rel); /* a column that could be part of a key */
-extern bool kv_is_foreign_table(Oid relid);	/* of ours?  false for what does not exist */
+extern bool kv_is_foreign_table(Oid relid);	/* is it a table of ours?  false for an OID that does
+											 * not exist */
 extern bool kv_is_handler(Oid function);	/* does it belong to this library? */
 extern List *kv_foreign_tables(void);	/* all of this database, of whatever wrapper */
 /* In _PG_init: registers the callbacks that keep cached KvTables up to date. */
@@ -163,42 +166,49 @@ extern void kv_table_init(void);
 
 /* ---- schema.c ---- */
 /*
- * The store of a table, after its data and its definition were found to agree.  NULL if
- * nothing was ever written and !create.  Whoever is going to write rows passes create =
- * true, also for UPDATE.  kv_table_get's KvTable is fit for kv_tuple_encode and
- * kv_tuple_decode only after this.  The caller holds a lock on the relation.
+ * The store of a table, after its data and its definition were found to agree.  NULL if no row
+ * was ever written and !create.  A caller that is going to write rows passes create = true,
+ * also for UPDATE.  Only after this call is kv_table_get's KvTable valid for kv_tuple_encode
+ * and kv_tuple_decode.  The caller holds a lock on the relation.
  */
 extern KvStore *kv_table_store(Relation rel, bool create);
-/* The table's store if rows may have been written to it, else NULL.  Makes its image complete. */
+/* The table's store if rows may have been written to it, else NULL.  Completes its image. */
 extern KvStore *kv_table_written_store(Relation rel);
-/* Can the table's rows, if there are any, be read as what its columns are? */
+/* Can the table's rows, if there are any, be read with the types of its columns? */
 extern bool kv_table_columns_fit(Relation rel);
 /*
- * The key of a table may just have been changed, with AccessExclusiveLock: if it has rows
- * of another key that is refused, else the table starts anew.
+ * Check a key that may just have been changed, with AccessExclusiveLock.  If the table has rows
+ * with another key the change is refused, else the table gets a new store.
  */
 extern void kv_table_fit_key(Relation rel);
-/* What older rows have in columns just added, with AccessExclusiveLock: a list of KvMissing. */
+/*
+ * Set what older rows have in columns just added, with AccessExclusiveLock: a list of
+ * KvMissing.
+ */
 extern void kv_table_set_missing(Relation rel, List *added);
 /*
- * TRUNCATE: a fresh store with the table's present definition, whatever the old one was
- * written with.  Every backend looks at the store anew.
+ * TRUNCATE: create a new store with the table's present definition, whatever the old one was
+ * written with.  Every backend checks the store again.
  */
 extern void kv_table_truncate(Relation rel);
 /*
- * To have all rows written anew, with AccessExclusiveLock: returns a new, empty store of
- * the table, with the schema image of the one that they are in; !same_schema: with none.
+ * Begin to rewrite all rows, with AccessExclusiveLock: returns a new, empty store of the table.
+ * It has the schema image of the old store; !same_schema: it has none.
  */
 extern KvStore *kv_table_renew(Relation rel, KvStore *store, bool same_schema);
 /*
- * The types of columns (KvRetyped) were changed, with AccessExclusiveLock: the store whose
- * rows have to be converted, or NULL.  Each was becomes the type that rows are to be read as.
+ * The types of columns (KvRetyped) were changed, with AccessExclusiveLock.  Returns the store
+ * whose rows have to be converted, or NULL.  Sets each KvRetyped.was to the type with which
+ * rows are to be read.
  */
 extern KvStore *kv_table_store_to_convert(Relation rel, List *retyped);
-/* The table as rows of that store are to be read: as before.  Palloc'd. */
+/* The table as it was, with which rows of that store are to be read.  Palloc'd. */
 extern const KvTable *kv_table_before(Relation rel, KvStore *store, List *retyped);
 
-/* While rows are written anew, functions that compute them find the table's where they were. */
+/*
+ * While rows are rewritten, functions that compute their new values still find the table's rows
+ * in the old store.
+ */
 typedef struct KvRenewed
 {
 	Oid			relid;
@@ -208,15 +218,15 @@ extern KvRenewed kv_renewed;
 
 /* ---- level.c ---- */
 /*
- * kv_table_store, not made, for who reads under this snapshot; ERROR (40001) if it is older than
- * the rows there.
+ * The table's store, not created if there is none, for a reader with this snapshot; ERROR
+ * (40001) if the snapshot is older than the rows there.
  */
 extern KvStore *kv_table_read(Relation rel, Snapshot snapshot);
 /*
- * At the end of a transaction that has changed a table's options, so holds its
- * AccessExclusiveLock: if it has a wal option and its data was written with another, writes that
- * anew; else, if its value files are made in another tablespace, notes that they are to follow at
- * COMMIT. Does nothing if the table is gone or the change was rolled back.
+ * Called at the end of a transaction that has changed a table's options, so holds its
+ * AccessExclusiveLock.  If the table's wal option differs from its store's level, rewrites the
+ * data. Else, if its value files are to be created in another tablespace, has them moved at
+ * COMMIT. Does nothing if the table was dropped or the change was rolled back.
  */
 extern void kv_table_apply_options(Oid relid);
 
@@ -224,18 +234,18 @@ extern void kv_table_apply_options(Oid relid);
 /* The tablespace of a table's values, InvalidOid: the data directory. */
 extern Oid	kv_tablespace_of(Oid relid);
 /*
- * A table was created or its options were set: may its values lie where it is said?  Notes
- * where that is.  ERROR: 42501, 42704, 22023, 0A000.
+ * A table was created or its options were set: may its values be stored in the tablespace?
+ * Records the tablespace.  ERROR: 42501, 42704, 22023, 0A000.
  */
 extern void kv_tablespace_check(Oid relid);
 /*
- * No table has it any more: ERROR (55000) if the values of one are still to go elsewhere, be there
- * any or not.
+ * No table has the tablespace any more: ERROR (55000) if value files of a table are still to be
+ * moved out of it, even if there are none yet.
  */
 extern void kv_tablespace_require_left(Oid tablespace);
 /*
- * What to say if a tablespace cannot be dropped because it is not empty; NULL: there is no more to
- * say.
+ * The detail for a tablespace that cannot be dropped because it is not empty; NULL: there is
+ * none.
  */
 extern char *kv_tablespace_use(const char *name);
 
@@ -243,8 +253,8 @@ extern char *kv_tablespace_use(const char *name);
 typedef void (*KvEachRow) (ExprContext *econtext, const KvRow *row, void *arg);
 
 /*
- * Call each for all rows of a store that the snapshot sees, in the estate's per-tuple
- * memory, with the row in the context's scan slot; its values only if they are wanted.
+ * Call each for all rows of a store that the snapshot sees, in the estate's per-tuple memory,
+ * with the row in the context's scan slot.  Values are read only if want_values.
  */
 extern void kv_table_each_row(const KvTable *table, KvStore *store, Snapshot snapshot,
 							  bool want_values, KvScanOrder order, EState *estate,
@@ -252,70 +262,75 @@ extern void kv_table_each_row(const KvTable *table, KvStore *store, Snapshot sna
 
 /* ---- added.c ---- */
 /*
- * The caller of these holds AccessExclusiveLock.  Columns were added to a table, or stored
- * generated ones have got another expression: have its rows show what they would on heap.
+ * The caller of these functions holds AccessExclusiveLock.  Columns were added to a table, or
+ * stored generated ones have got another expression: make its rows show what they would on
+ * heap.
  */
 extern void kv_columns_added(Relation rel, List *attnums);
 /*
  * The types of columns (KvRetyped) were changed, and columns added by the same statement.  If
- * rows cannot be read as the new types, writes all of them anew as both say, and returns true;
+ * rows cannot be read as the new types, rewrites all of them as both say, and returns true;
  * ERROR (42804) if there are rows and no cast, (42P16) if a key would become another one.
  */
 extern bool kv_columns_converted(Relation rel, List *retyped, List *added);
-/* Rows can be read as the new types: values get the length or precision that these have. */
+/* Rows can be read as the new types: fit the values to the new length or precision. */
 extern void kv_columns_retyped(Relation rel, List *attnums);
 
 /* ---- fit.c ---- */
 /*
- * These note in a statement's list what rows are to be looked at for: a constraint that was
- * made or validated, of whatever table or domain; a column that must not be NULL;
+ * These functions note, in a statement's list, the checks that rows need: a constraint that was
+ * created or validated, of any table or domain; a column that must not be NULL;
  */
 extern void kv_fit_constraint(List **fits, Oid constraint);
 extern void kv_fit_not_null(List **fits, Oid relid, AttrNumber attnum);
-/* a virtual generated column that is computed otherwise now, where it must not be NULL; */
+/* a virtual generated column with a new expression, where it must not be NULL; */
 extern void kv_fit_generated(List **fits, Oid relid, AttrNumber attnum);
-/* a parent that a table has got, with what its default partition then no longer takes; */
+/* a new parent of a table, and the rows that its default partition no longer accepts; */
 extern void kv_fit_inherited(List **fits, Oid child);
 /*
  * and a constraint (InvalidOid: NOT NULL) of a domain, for columns of it and of domains over
- * it.  Takes ShareLock on their tables until the transaction ends.
+ * it. Takes ShareLock on their tables until the transaction ends.
  */
 extern void kv_fit_domain(List **fits, Oid domain, Oid constraint);
-/* At the end of the statement: reads the rows; ERROR if one does not fit. */
+/* Read the rows at the end of the statement; ERROR if one does not satisfy a check. */
 extern void kv_fit_rows(List *fits);
 
 /* ---- domain.c ---- */
 /*
- * The columns of a table that are of the domain, or of one over it; 0A000 if one has the
- * domain within another type.
+ * The columns of a table whose type is the domain, or a domain over it; 0A000 if a column's
+ * type contains the domain.
  */
 extern List *kv_domain_columns(Oid relid, Oid domain);
 /*
- * The type of a column of a relation, or of an attribute of a composite type, was changed: 0A000
- * if a column of one of our tables has values of its row type, within others or not.
+ * The type of a column of a relation, or of an attribute of a composite type, was changed:
+ * 0A000 if a column of one of our tables has values of that row type, or values that contain
+ * them.
  */
 extern void kv_rowtype_require_unused(Oid relid);
 
 /* ---- mark.c ---- */
 extern bool kv_mark_exists(Oid relid);	/* is the table marked as one that has data? */
-/* in this transaction, whether there is one or not; see mark.c */
+/* marks it in this transaction, whether it is marked or not; see mark.c */
 extern void kv_mark_make(Oid relid);
 extern void kv_mark_ensure(KvTable *table);	/* before rows are written, after the store was made */
 /*
- * May the rows of a table be read?  False: the library is not preloaded, and there are
- * none.  ERROR if it is not and there may be rows.
+ * May the rows of a table be read?  False: the library is not preloaded, and there are no rows.
+ * ERROR if it is not preloaded and there may be rows.
  */
 extern bool kv_mark_allows_reading(Oid relid);
-/* The transaction ends.  PREPARE counts as a rollback: what becomes of its marks nobody knows. */
+/*
+ * Called at the end of the transaction.  PREPARE counts as a rollback, because the fate of its
+ * marks is not known.
+ */
 extern void kv_mark_at_end(bool commit);
-extern void kv_mark_at_subxact_abort(void);	/* marks may be gone: they are looked at anew */
+extern void kv_mark_at_subxact_abort(void);	/* marks may be rolled back, so all are checked again */
 KV_NORETURN extern void kv_mark_raise_missing(Oid relid);	/* it is marked, and has no store */
-/* of whatever definition; ERROR if they are missing */
+/* with any definition; ERROR if the rows are missing */
 extern bool kv_table_has_rows(Relation rel);
 
 /* ---- key.c: memcmp order of encoded keys is SQL order ---- */
 /*
- * Can a column of this type be part of a key?  If so, with which encoding?  *lossy is for a
+ * Can a column of this type be part of a key?  If so, *kind is its encoding.  *lossy is for a
  * column without a typmod.  Looks through domains.
  */
 extern bool kv_key_type_supported(Oid typid, KvKeyKind *kind, bool *lossy);
@@ -339,9 +354,9 @@ extern void kv_key_encode_column(StringInfo buf, const KvKeyColumn *column,
 extern void kv_key_encode_slot(const KvTable *table, TupleTableSlot *slot,
 							   StringInfo buf);
 /*
- * Fill values and nulls, both indexed by attnum - 1, with the key columns that
- * the key tells exactly; lossy ones stay or become NULL and are left to the
- * value.  Pass-by-reference datums are palloc'd.  Raises XX001 for a malformed key.
+ * Fill values and nulls, both indexed by attnum - 1, with the key columns that the key encodes
+ * exactly; lossy ones stay or become NULL and are left to the value.  Pass-by-reference datums
+ * are palloc'd.  Raises XX001 for a malformed key.
  */
 extern void kv_key_decode(const KvTable *table, const uint8 *key, int keylen,
 						  Datum *values, bool *nulls);
@@ -371,20 +386,19 @@ extern char *kv_key_describe(const KvTable *table, TupleTableSlot *slot);
 extern KvForm kv_tuple_encode(const KvTable *table, TupleTableSlot *slot,
 							  StringInfo buf, const char **value, Size *len);
 /*
- * The end of it, for a value that has its form already: if the table's option says so and it
- * pays, *value becomes what was compressed, palloc'd.
+ * The last step of encoding, for a value that has its form already: if the table's option says
+ * so and compression pays, *value becomes the compressed bytes, palloc'd.
  */
 extern KvForm kv_value_compress(const KvTable *table, KvForm form, const char **value,
 								Size *len);
 /*
- * Bytes that a row's value has when it is not compressed, at most KV_MAX_VALUE if it is now;
- * 0 if it is, and its bytes cannot be.
+ * Bytes of a row's value when it is not compressed, at most KV_MAX_VALUE if it is compressed
+ * now; 0 if it is, and its bytes are invalid.
  */
 extern Size kv_value_length(const KvRow *row);
 /*
- * A row whose value is compressed becomes one whose value is not, palloc'd, with a header.
- * False: its bytes are none of such a row; nothing beside them is read, and nothing beside
- * what was palloc'd for them written.
+ * Decompress a row's value into *plain, palloc'd, with a header.  False: the bytes are invalid.
+ * Never reads or writes outside of the value and the palloc'd memory.
  */
 extern bool kv_value_decompress(const KvRow *row, KvRow *plain);
 /*
@@ -395,18 +409,18 @@ extern bool kv_value_decompress(const KvRow *row, KvRow *plain);
  */
 extern void kv_tuple_decode(const KvTable *table, const KvRow *row,
 							bool want_value, Datum *values, bool *nulls);
-/* Likewise for who knows the key: the exact key columns are NULL. */
+/* As kv_tuple_decode, for a caller that knows the key: the exact key columns are NULL. */
 extern void kv_tuple_decode_value(const KvTable *table, const KvRow *row, Datum *values,
 								  bool *nulls);
 /*
- * The first bytes that a value has when it is not compressed, at most so many; returns how many.
- * What cannot be decompressed has none.
+ * Copy the first bytes of a value's uncompressed form, at most room; returns how many.  Returns
+ * 0 if the value cannot be decompressed.
  */
 extern Size kv_value_begin(KvForm form, const char *value, Size len, char *to, Size room);
 
 /*
- * How to find a column of 8 bytes in stored values, for one who has the table not at hand: what
- * lies before it, and it.  It stays good for rows of later columns.
+ * Describes how to find a column of 8 bytes in stored values without the table: the columns
+ * before it, and itself.  It stays valid for rows that have later columns.
  */
 #define KV_PROBE_COLUMNS	16
 
@@ -417,14 +431,17 @@ typedef struct KvProbe
 	char		aligns[KV_PROBE_COLUMNS];
 } KvProbe;
 
-/* False: the column is too far behind. */
+/* False: the column has too many others before it. */
 extern bool kv_probe_make(const KvTable *table, AttrNumber attnum, KvProbe *probe);
-/* False: it is NULL, or cannot be found.  Whatever the bytes are, nothing beside them is read. */
+/*
+ * False: the column is NULL, or cannot be found.  Never reads outside of the value, whatever
+ * its bytes.
+ */
 extern bool kv_probe_read(const KvProbe *probe, KvForm form, const char *value, Size len,
 						  int64 *found);
 /*
- * Put a row into a slot of the table.  By-reference columns point to what the
- * row points to, or are palloc'd in CurrentMemoryContext.
+ * Put a row into a slot of the table.  By-reference columns point into the row, or are palloc'd
+ * in CurrentMemoryContext.
  */
 extern void kv_tuple_store(const KvTable *table, const KvRow *row,
 						   bool want_value, TupleTableSlot *slot);
@@ -435,8 +452,8 @@ extern void kv_xact_init(void);	/* in _PG_init: the callbacks of transactions, d
 /* ---- ddl.c ---- */
 extern void kv_ddl_init(void);	/* in _PG_init: the hook of utility statements */
 /*
- * From the object access hook: a statement changes a definition, which is looked at when it
- * ends.  A table that is being created is not in the catalog yet.
+ * Called by the object access hook: a statement changes a definition, which is checked when the
+ * statement ends.  A table that is being created is not in the catalog yet.
  */
 extern void kv_ddl_note(ObjectAccessType access, Oid classid, Oid objectid, int subid);
 /*
@@ -444,42 +461,43 @@ extern void kv_ddl_note(ObjectAccessType access, Oid classid, Oid objectid, int 
  * a column or changed a type, which rows do not show yet.
  */
 extern void kv_ddl_require_followed(Relation rel);
-extern void kv_ddl_before_commit(void);	/* looks at what no statement has; may throw */
-extern void kv_ddl_at_end(void);	/* of the transaction: forgets all */
-extern void kv_ddl_at_subxact_abort(SubTransactionId subid);	/* forgets what is its own */
+extern void kv_ddl_before_commit(void);	/* checks changes that no statement has made; may throw */
+extern void kv_ddl_at_end(void);	/* of the transaction: drops all notes */
+extern void kv_ddl_at_subxact_abort(SubTransactionId subid);	/* drops the notes of the
+																 * subtransaction */
 
 /* ---- upgrade.c ---- */
 /*
- * Under pg_upgrade.  In a session of the old server that dumps a database: notes its tables that
- * were never written to. In the new server, when a table has been made: marks it. ERROR (0A000) for
- * a column that cannot go along.
+ * Under pg_upgrade.  In a session of the old server that dumps a database: note its tables that
+ * were never written to.  In the new server, when a table has been created: mark it.  ERROR
+ * (0A000) for a column that cannot be transferred.
  */
 extern void kv_upgrade_leave(void);
 extern void kv_upgrade_arrive(Oid relid);
 
 /* ---- dump.c ---- */
 /*
- * From a process's first PRE_COMMIT, which in a session is that of the transaction in which
- * it was connected: WARNING if it is pg_dump's and rows may be left out.
+ * Called in a process's first PRE_COMMIT, which in a session is that of the transaction in
+ * which it was connected: WARNING if the session is pg_dump's and rows may be left out.
  */
 extern void kv_dump_first_commit(void);
 
 /* ---- concurrency.c ---- */
 
 /*
- * Row triggers of an UPDATE or DELETE get the old row from the scan's output,
- * before modify.c sees it.  So its newest version must be there: the scan locks.
+ * Does the scan lock rows?  Row triggers of an UPDATE or DELETE get the old row from the scan's
+ * output, before modify.c sees it.  So its newest version must be there: the scan locks.
  */
 extern bool kv_scan_locks(Relation rel, CmdType operation);
 
 /*
- * Raise what has to be raised of a row that a statement could not have.  Returns if
- * it is just to be passed over.
+ * Raise the error for a row that a statement could not lock or change.  Returns if the row is
+ * just to be skipped.
  */
 extern void kv_raise_row_conflict(KvRowResult result, CmdType operation);
 
 /*
- * SERIALIZABLE: tell whose writes a scan has met and not seen since the last
+ * SERIALIZABLE: report the writers whose versions a scan has met and not seen since the last
  * call.
  */
 extern void kv_check_conflict_out(Relation rel, KvScan *scan, Snapshot snapshot);

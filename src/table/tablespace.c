@@ -1,17 +1,19 @@
 /*
  * tablespace.c
- *		The option "tablespace": where a table's values lie.
+ *		The option "tablespace": where a table's values are stored.
  *
- * It names a tablespace as CREATE TABLE does, never a path, and who sets it must be allowed
- * to create there, as for heap; nobody is asked again when other options are changed.
+ * The option names a tablespace as CREATE TABLE does, never a path.  Setting it requires the
+ * privilege to create there, as for heap; other options can be changed without it.
  *
- * What counts is not the name but the dependency on the tablespace, in pg_shdepend, that
- * is made of it when the option is set: a tablespace can be renamed.  DROP TABLESPACE
- * sees it and refuses, whether or not the table has data.  It goes with the table.
- * After COMMIT the store follows (engine/shard/move.c), value file by value file; until the last
- * has gone the tablespace that it leaves is not empty, so DROP TABLESPACE refuses that one, too;
- * and before the store has followed for the first time even if it has no value, for it could not be
- * opened without it.
+ * When the option is set, the table gets a dependency on the tablespace, in pg_shdepend.  The
+ * dependency counts, not the name, because a tablespace can be renamed.  DROP TABLESPACE finds
+ * the dependency and refuses, whether or not the table has data.  The dependency is removed
+ * with the table.
+ *
+ * After COMMIT the store follows (engine/shard/move.c), value file by value file.  Until the
+ * last has been moved the old tablespace is not empty, so DROP TABLESPACE refuses that one,
+ * too.  It also refuses before the store has followed for the first time, even if the store has
+ * no value, because the store could not be opened without the tablespace.
  */
 #include "postgres.h"
 
@@ -81,7 +83,7 @@ look_up(const char *name)
 	return tablespace == DEFAULTTABLESPACE_OID ? InvalidOid : tablespace;
 }
 
-/* What the values of a table in a tablespace cannot have. */
+/* Raise an error for options that a table in a tablespace cannot have. */
 static void
 check_supported(Oid relid)
 {
@@ -93,7 +95,7 @@ check_supported(Oid relid)
 	else if (kv_engine_ready())
 		(void) kv_store_wal_level(MyDatabaseId, relid, &level);
 
-	/* a file system that was mounted anew is noticed for the data directory only (trust.c) */
+	/* a file system that was remounted is noticed for the data directory only (trust.c) */
 	if (level == KV_WAL_NONE)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),

@@ -1,9 +1,9 @@
 /*
  * tuple.c
- *		The value codec: what of a row is stored behind its key, and how.
+ *		The value codec: the format of the columns that are stored in a row's value.
  *
- * The value columns of a table are all its columns that are not in the key,
- * and the lossy ones that are.  Three forms:
+ * The value columns of a table are all its columns that are not in the key, and the lossy ones
+ * that are.  Three forms:
  *
  *	KV_FORM_RAW		the bare payload of the table's one value column, of any
  *					varlena type; no bytes if there is no value column
@@ -16,17 +16,16 @@
  *
  * RAW and TUPLE may be compressed as a whole (compress.c).
  *
- * Attributes of a tuple are those of the table, by number; key columns that
- * are not lossy are NULL in it, and so are columns that were dropped before it
- * was written.  A row that is older than a column has fewer attributes, and
- * that column reads as what the schema image has for it, or NULL. One that was dropped later is
- * skipped, by the
- * length and alignment that it was written with (schema.c).  The header is a
- * multiple of MAXALIGN, so data is aligned where the value is.
+ * Attributes of a tuple are those of the table, by number; key columns that are not lossy are
+ * NULL in it, and so are columns that were dropped before it was written.  A row that is older
+ * than a column has fewer attributes, and the column reads as the schema image's value for it,
+ * or NULL.  A column that was dropped later is skipped, by the length and alignment with which
+ * it was written (schema.c).  The header is a multiple of MAXALIGN, so data is aligned if the
+ * value is.
  *
- * Which column a KV_FORM_RAW row belongs to is fixed when the store's first
- * row is written (KvTable.raw_stored, see schema.c).  It was the table's only value
- * column then, as in a KV_FORM_NULL row, so the row is older than all others.
+ * Which column a KV_FORM_RAW row belongs to is fixed when the store's first row is written
+ * (KvTable.raw_stored, see schema.c).  It was the table's only value column then, as in a
+ * KV_FORM_NULL row, so the row is older than all others.
  */
 #include "postgres.h"
 
@@ -40,7 +39,7 @@
 #include "table/table.h"
 
 #define TUPLE_HAS_NULLS		0x0001
-#define PROBE_BYTES			256 /* of a value, in which a column is looked for */
+#define PROBE_BYTES			256 /* of a value, in which a column is searched */
 
 typedef struct TupleHeader
 {
@@ -80,7 +79,7 @@ encode_raw(const KvTable *table, TupleTableSlot *slot,
 		return KV_FORM_NULL;
 	}
 
-	/* no copy is made of what is neither compressed nor out of line */
+	/* no copy is made unless the datum is compressed or out of line */
 	payload = PG_DETOAST_DATUM_PACKED(datum);
 	*value = VARDATA_ANY(payload);
 	*len = VARSIZE_ANY_EXHDR(payload);
@@ -156,8 +155,8 @@ kv_tuple_encode(const KvTable *table, TupleTableSlot *slot, StringInfo buf,
 /* ---- decoding ---- */
 
 /*
- * The key is shown in hexadecimal, its beginning at least: it may be as damaged
- * as the value.
+ * Raise an error for a damaged row.  The key is shown in hexadecimal, at most its beginning: it
+ * may be as damaged as the value.
  */
 KV_NORETURN static void
 raise_invalid_value(const KvTable *table, const KvRow *row, const char *problem)
@@ -174,7 +173,7 @@ raise_invalid_value(const KvTable *table, const KvRow *row, const char *problem)
 					   shown < row->keylen ? "..." : "", problem)));
 }
 
-/* Columns behind the first natts that the row is older than. */
+/* Fill in the columns after the first natts, which are newer than the row. */
 static void
 fill_missing(const KvTable *table, int natts, Datum *values, bool *nulls)
 {
@@ -215,10 +214,7 @@ decode_raw(const KvTable *table, const KvRow *row, Datum *values, bool *nulls)
 	nulls[attnum - 1] = false;
 }
 
-/*
- * Bytes of the attribute at data, of which there are max; 0 if it does not fit
- * or cannot be.
- */
+/* Bytes of the attribute at data, of which there are max; 0 if it does not fit or is invalid. */
 static Size
 attribute_size(int16 attlen, const char *data, Size max)
 {
@@ -246,11 +242,11 @@ attribute_size(int16 attlen, const char *data, Size max)
 	return size <= max ? size : 0;
 }
 
-/* Where the attribute begins that comes next, in data of so many bytes. */
+/* Where the next attribute begins, in data of so many bytes. */
 static Size
 attribute_offset(int16 attlen, char attalign, const char *data, Size offset, Size size)
 {
-	/* a varlena with a one-byte header is not aligned; look at its byte */
+	/* a varlena with a one-byte header is not aligned; check its byte */
 	if (attlen == -1 && offset < size)
 		return att_align_pointer(offset, attalign, -1, data + offset);
 	return att_align_nominal(offset, attalign);
@@ -316,7 +312,7 @@ decode_tuple(const KvTable *table, const KvRow *row, Datum *values, bool *nulls)
 	}
 }
 
-/* The columns that a row's value has; the others are left as they are. */
+/* Decode the columns that are in a row's value; the others are left as they are. */
 static void
 decode_value(const KvTable *table, const KvRow *row, Datum *values, bool *nulls)
 {
@@ -342,7 +338,7 @@ decode_value(const KvTable *table, const KvRow *row, Datum *values, bool *nulls)
 			return;
 		case KV_FORM_KEY:
 		case KV_FORM_LZ4:
-			break;				/* of no row */
+			break;				/* no row has it */
 	}
 	raise_invalid_value(table, row, "its form is unknown");
 }

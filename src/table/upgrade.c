@@ -1,23 +1,24 @@
 /*
  * upgrade.c
- *		What pg_upgrade does not know of a table.
+ *		Information on tables that pg_upgrade does not transfer.
  *
  * pg_upgrade dumps the definitions of the old server and restores them in the new one, both
- * started for it alone (IsBinaryUpgrade). OIDs of databases, tables and types stay, transactions
- * and
- * their outcomes too, so that a store is right in the new server as it is.  It comes there by
- * kvfdw_upgrade (engine/restart/takeover.c).
+ * started for it alone (IsBinaryUpgrade).  OIDs of databases, tables and types stay, as do
+ * transactions and their outcomes, so that a store is valid in the new server as it is.
+ * kvfdw_upgrade transfers it (engine/restart/takeover.c).
  *
- *	- A table that was written to must be missed where its store does not come along; one that was
- *	  not is empty.  The dump does not say which is which.  So the old server notes the tables
- *	  that have neither mark nor rows when it is dumped, beside the stores; the new one marks all
- *	  that it makes, by marks that do not count for those (mark.c).
- *	- A value that names an object of the catalog is wrong where that gets another OID, and one
- *	  whose type has another form in the new version cannot be read.  pg_upgrade refuses such
- *	  columns of tables that it copies; here they are refused in kvfdw's.
+ *  - A table that was written to must be an error where its store is not transferred; a table
+ *    that was not written to is empty.  The dump does not distinguish them.  So the old server
+ *    notes, in the directory of the stores, the tables that have neither mark nor rows when it
+ *    is dumped.  The new server marks all tables that it creates, by marks that do not count
+ *    for the noted ones (mark.c).
+ *  - A value that names an object of the catalog is wrong where that gets another OID, and a
+ *    value whose type has another format in the new version cannot be read.  pg_upgrade refuses
+ *    such columns of tables that it copies; here they are refused in kvfdw's.
  *
- * Collations get other OIDs, too; but keys are ordered by their bytes and equal by them, whatever
- * their collation, which is deterministic.  So none is compared with what a store was written with.
+ * Collations get other OIDs, too.  But keys are ordered by their bytes and equal by them,
+ * whatever their collation, which is deterministic.  So collations are not compared with those
+ * that a store was written with.
  */
 #include "postgres.h"
 
@@ -33,7 +34,7 @@
 #include "compat.h"
 #include "table/table.h"
 
-/* Does a value of the type name an object whose OID changes, or is its form another one soon? */
+/* Does a value of the type name an object whose OID changes, or may its format change? */
 static bool
 cannot_be_carried(Oid typid)
 {
@@ -74,7 +75,7 @@ cannot_be_carried(Oid typid)
 	return found;
 }
 
-/* Locks the table. */
+/* Check a table's columns; locks the table. */
 static void
 check_columns(Oid relid)
 {
@@ -98,10 +99,10 @@ check_columns(Oid relid)
 					 errhint("Before pg_upgrade copy the table into one that has the column as "
 							 "text.")));
 	}
-	relation_close(rel, NoLock);	/* the caller may look at its store */
+	relation_close(rel, NoLock);	/* the lock stays: the caller may open its store */
 }
 
-/* Value files in a tablespace lie in a directory of the old server's version. */
+/* Value files in a tablespace are in a directory of the old server's version. */
 static void
 check_tablespace(Oid relid)
 {
