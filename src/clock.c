@@ -10,7 +10,10 @@
 
 #include "clock.h"
 
-/* So that 0, which stands for never, is long ago right after the machine has started, too. */
+/*
+ * A large origin, so that 0, which stands for never, is long ago even right after a machine
+ * start.
+ */
 #define KV_CLOCK_ORIGIN	(INT64CONST(1) << 50)
 
 TimestampTz

@@ -1,13 +1,12 @@
 /*
  * clock.h
- *		A clock that nobody sets: for how long something takes, and when it is due.
+ *		Monotonic clock, for durations and due times.
  *
- * Microseconds, as TimestampTz are, from a moment long ago that means nothing; the same for all
- * processes
- * of a server, and lost with it. The wall clock (GetCurrentTimestamp) may be set forwards and back
- * at any
- * time. It is for what people and files are told, for rows that expire, and beside what PostgreSQL
- * has from it.
+ * Times are microseconds in a TimestampTz, since an arbitrary moment long ago. All processes of
+ * a server read the same clock; its values mean nothing after a restart of the machine. The
+ * wall clock (GetCurrentTimestamp) may be set forwards and back at any time. kvfdw uses it only
+ * for times that people or files are told, for the expiry of rows, and for comparisons with
+ * times that PostgreSQL took from it.
  */
 #ifndef KV_CLOCK_H
 #define KV_CLOCK_H
@@ -16,8 +15,8 @@
 
 extern TimestampTz kv_clock(void);
 /*
- * What the wall clock, as it is set now, would have said at a time of kv_clock's; exact to some
- * microseconds.
+ * Convert a time of kv_clock to what the wall clock, as it is set now, would have said then;
+ * exact to some microseconds.
  */
 extern TimestampTz kv_wall_time(TimestampTz clock);
 

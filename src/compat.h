@@ -139,7 +139,7 @@
 							pathkeys, outer, NULL, private)
 #endif
 
-/* create_foreign_upper_path: likewise. */
+/* create_foreign_upper_path: + disabled_nodes (18), + fdw_restrictinfo (17). */
 #if PG_VERSION_NUM >= 180000
 #define kv_create_foreign_upper_path(root, rel, target, rows, startup, total, private) \
 	create_foreign_upper_path(root, rel, target, rows, 0, startup, total, NIL, NULL, NIL, private)
@@ -340,7 +340,7 @@
 	(pg_database_aclcheck(dboid, role, ACL_CONNECT) == ACLCHECK_OK)
 #endif
 
-/* May a role use a schema?  Likewise; catalog/pg_namespace.h. */
+/* May a role use a schema?  object_aclcheck since 16; utils/acl.h, catalog/pg_namespace.h. */
 #if PG_VERSION_NUM >= 160000
 #define kv_may_use_schema(schema, role) \
 	(object_aclcheck(NamespaceRelationId, schema, role, ACL_USAGE) == ACLCHECK_OK)
@@ -349,7 +349,7 @@
 	(pg_namespace_aclcheck(schema, role, ACL_USAGE) == ACLCHECK_OK)
 #endif
 
-/* May a role execute a function?  Likewise; catalog/pg_proc.h. */
+/* May a role execute a function?  object_aclcheck since 16; utils/acl.h, catalog/pg_proc.h. */
 #if PG_VERSION_NUM >= 160000
 #define kv_may_execute(function, role) \
 	(object_aclcheck(ProcedureRelationId, function, role, ACL_EXECUTE) == ACLCHECK_OK)
@@ -443,7 +443,7 @@
 #define kv_shmem_hash(name, n, info, flags)	ShmemInitHash(name, n, n, info, flags)
 #endif
 
-/* The hook behind parse analysis may not change the jumble state since 19. */
+/* The hook that runs after parse analysis may not change the jumble state since 19. */
 #if PG_VERSION_NUM >= 190000
 #define KV_JUMBLE_CONST		const
 #else
@@ -528,8 +528,8 @@
 #endif
 
 /*
- * Dates and timestamps as timestamps; *overflow is -1 or 1 for what lies before or
- * behind all timestamps.  Since 19 core only says that it does.
+ * Convert dates and timestamps to timestamps; *overflow is -1 or 1 for a value before or after
+ * all timestamps. Since 19 core says only that there was an overflow.
  */
 #if PG_VERSION_NUM >= 190000
 #include "nodes/miscnodes.h"

@@ -1,12 +1,12 @@
 /*
  * hooks.c
- *		Where transactions and object drops reach the engine.
+ *		Callbacks at the end of transactions, and at the drop of objects.
  *
- * At wal levels 'full' and 'none' a transaction's rows need nothing at its end:
- * clog decides who sees them (I 1).  At 'keys' what is not logged yet is, before
- * the commit record.  And files do: what TRUNCATE and DROP replaced is unlinked after
- * COMMIT, what the transaction made is unlinked after ABORT (I 9).  From COMMIT
- * and ABORT on the callbacks neither throw, allocate nor wait.
+ * At wal levels 'full' and 'none' a transaction's rows need nothing at its end: clog decides
+ * which snapshots see them (I 1). At 'keys' the entries that are not logged yet are logged
+ * before the commit record. Files need more: those that TRUNCATE and DROP replaced are unlinked
+ * after COMMIT, those that the transaction made are unlinked after ABORT (I 9). From COMMIT and
+ * ABORT on the callbacks neither throw, allocate nor wait.
  */
 #include "postgres.h"
 
@@ -28,9 +28,9 @@ static object_access_hook_type previous_object_access = NULL;
 /* Tables whose options this transaction has changed; in TopTransactionContext. */
 static List *altered = NIL;
 
-static bool committed_before = false;	/* has this process? */
+static bool committed_before = false;	/* has this process committed before? */
 
-/* May throw, so before anything that cannot be undone. */
+/* May throw, so it runs before anything that cannot be undone. */
 static void
 before_commit(void)
 {
@@ -46,7 +46,7 @@ before_commit(void)
 		kv_engine_before_commit();
 }
 
-/* Has pg_backup_start gone well; is it still in force?  Never throws. */
+/* Did pg_backup_start succeed, and is the backup still in force?  Never throws. */
 static void
 note_backup(void)
 {
@@ -93,7 +93,7 @@ at_transaction_event(XactEvent event, void *arg)
 			note_backup();
 			kv_ddl_at_end();
 			kv_mark_at_end(true);
-			kv_changes_at_end(true);	/* before their stores go */
+			kv_changes_at_end(true);	/* before their stores are removed */
 			kv_engine_at_commit();
 			break;
 		case XACT_EVENT_ABORT:
@@ -124,7 +124,7 @@ at_subtransaction_event(SubXactEvent event, SubTransactionId mine,
 	}
 }
 
-/* Every DROP comes by here, cascades included, before the catalog row goes. */
+/* Every DROP calls this hook, cascades included, before the catalog row is deleted. */
 static void
 at_object_access(ObjectAccessType access, Oid classid, Oid objectid, int subid, void *arg)
 {

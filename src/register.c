@@ -2,8 +2,8 @@
  * register.c
  *		Background workers that the postmaster starts with the server.
  *
- * PostgreSQL's own message, for a worker that finds no room, does not name it.  Here the log has
- * one WARNING for all of them.
+ * PostgreSQL's own message, for a worker that finds no free slot, does not name it. Here the
+ * log has one WARNING for all of them.
  */
 #include "postgres.h"
 
@@ -14,7 +14,7 @@
 #include "compat.h"
 #include "register.h"
 
-#define KV_MOST_MISSING 64		/* that are named */
+#define KV_MOST_MISSING 64		/* at most so many are named */
 
 typedef struct KvMissing
 {
@@ -66,7 +66,7 @@ kv_registered_workers(void)
 	return nwanted - nmissing;
 }
 
-/* All that are registered so far, of whatever library. */
+/* Count all that are registered so far, of whatever library. */
 static int
 count_registered(void)
 {
@@ -78,7 +78,7 @@ count_registered(void)
 	return n;
 }
 
-/* The names, and what it means that they are missing, each sentence once. */
+/* The names of the missing workers, and what each lack means; each sentence appears once. */
 static char *
 describe_missing(void)
 {

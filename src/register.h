@@ -8,13 +8,19 @@
 #include "postmaster/bgworker.h"
 
 /*
- * As RegisterBackgroundWorker, while libraries are preloaded; without: what it means if
- * max_worker_processes has no room for it, as a constant sentence.
+ * Register a worker as RegisterBackgroundWorker does, while libraries are preloaded. without: a
+ * constant sentence that says what it means if max_worker_processes has no slot for the worker.
  */
 extern void kv_register_worker(BackgroundWorker *worker, const char *without);
-/* When all are registered: one WARNING, if some found no room, or none is left for others. */
+/*
+ * Raise one WARNING if some workers found no slot, or if none is left for others. Called when
+ * all are registered.
+ */
 extern void kv_register_report(void);
-/* How many of kvfdw's were registered; in the postmaster, when libraries have been loaded. */
+/*
+ * How many of kvfdw's workers were registered; known in the postmaster once libraries are
+ * loaded.
+ */
 extern int	kv_registered_workers(void);
 
 #endif							/* KV_REGISTER_H */

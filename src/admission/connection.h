@@ -2,8 +2,8 @@
  * connection.h
  *		PostgreSQL's headers of the client's connection.
  *
- * They want GSSAPI's headers, and OpenSSL's, if the server was built with them.  Port is
- * laid out alike without.
+ * These headers include GSSAPI's and OpenSSL's headers if the server was built with them. The
+ * layout of Port is the same without.
  */
 #ifndef KV_ADMISSION_CONNECTION_H
 #define KV_ADMISSION_CONNECTION_H

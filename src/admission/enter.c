@@ -1,11 +1,11 @@
 /*
  * enter.c
- *		Where the gate stands in a session, and what puts it there.
+ *		Installs the gate in a session, and calls it.
  *
- * PostgreSQL sends through PqCommMethods, which may be replaced.  The message
- * ReadyForQuery tells whether a transaction is open; the flush that follows it
- * is the last thing before the next request is read.  Whoever else replaces the
- * methods calls ours, or is called by us; they are never put back.
+ * PostgreSQL sends through PqCommMethods, which may be replaced. The message ReadyForQuery
+ * tells whether a transaction is open; the flush that follows it is the last call before the
+ * next request is read. Another library that replaces the methods calls ours, or ours call its
+ * methods; they are never put back.
  */
 #include "postgres.h"
 
@@ -36,7 +36,7 @@ flush(void)
 	int			result = previous->flush();
 	char		status = ready;
 
-	/* what is sent meanwhile is no answer */
+	/* what the gate sends is no answer to a request */
 	ready = 0;
 	if (status == 'I' && result == 0)
 		kv_admission_gate();

@@ -1,24 +1,23 @@
 /*
  * gate.c
- *		Where a session stands between two requests, and pauses.
+ *		The gate: where a session stops between two requests, and pauses.
  *
- * enter.c calls kv_admission_gate after the reply has left and before the server reads the
- * next request, outside any transaction.  PostgreSQL serves interrupts there
- * only once it reads, so the gate does it in its stead: what ends a session ends
- * it, notifications are sent, catalog messages are taken in.  A cancel is for a
- * statement: one that comes while the client has sent nothing is left to
- * PostgreSQL, which drops it; one that comes while the session is paused ends the
- * pause, and the statement fails as soon as it begins.
+ * enter.c calls kv_admission_gate after the reply has left and before the server reads the next
+ * request, outside any transaction. PostgreSQL serves interrupts there only once it reads, so
+ * the gate serves them in its stead: a terminated session ends, notifications are sent, catalog
+ * messages are processed. A cancel is for a statement. One that arrives while the client has
+ * sent nothing is left to PostgreSQL, which drops it. One that arrives while the session is
+ * paused ends the pause, and the statement fails as soon as it begins.
  *
- * While nobody waits a session keeps its slot and returns at once, without a
- * system call or a lock.
+ * While no session waits, a session keeps its slot and returns at once, without a system call
+ * or a lock.
  *
- * Where all want more, a session that waits for its client's bytes, and then for a
- * slot, is woken twice per request.  So one whose client has always been quick
- * queues in advance: as soon as its turn is over, as if the next request were
- * there.  When it is granted the slot it looks: if the client has sent nothing, the
- * turn is missed; the slot goes on and the session waits for the client in the
- * usual way.  How often that may happen is bounded, see turn_came.
+ * Under overload a session that waits for its client's bytes, and then for a slot, is woken
+ * twice per request. So a session whose client has always been quick queues in advance: as soon
+ * as its turn is over, as if the next request were there. When the slot is granted the session
+ * looks. If the client has sent nothing, the turn is missed: the slot goes to the next session,
+ * and this one waits for its client in the usual way. turn_came bounds how often that may
+ * happen.
  */
 #include "postgres.h"
 
@@ -39,26 +38,26 @@
 #include "admission/internal.h"
 #include "compat.h"
 
-#define KV_THINK_US		5000	/* a client that needs longer thinks */
+#define KV_THINK_US		5000	/* a client that needs longer is thinking */
 #define KV_MOST_DOUBTS	64
 
 static uint32 wait_admission = 0;
 
 static bool joined = false;
-static int	left = 0;			/* requests of this turn */
+static int	left = 0;			/* requests left of this turn */
 static bool thinks = false;		/* the slot was lent: wait for the client without one */
 static bool cancelled = false;	/* while paused: the request is to fail */
-static uint64 paused_for = 0;	/* the request under way; microseconds */
+static uint64 paused_for = 0;	/* the pause of the current request; microseconds */
 /* requests that must be quick before the session queues in advance */
 static int	doubts = 1;
-static int	doubts_after = 1;	/* so many after the next missed turn */
+static int	doubts_after = 1;	/* the value of doubts after the next missed turn */
 
 static post_parse_analyze_hook_type previous_analyze = NULL;
 static ExecutorStart_hook_type previous_executor_start = NULL;
 static ProcessUtility_hook_type previous_utility = NULL;
 static object_access_hook_type previous_object_access = NULL;
 
-/* ---- a cancel that came during the pause ---- */
+/* ---- a cancel that arrived during the pause ---- */
 
 static void
 raise_cancelled(void)
@@ -104,7 +103,7 @@ at_utility(PlannedStmt *statement, const char *query, bool read_only,
 								dest, completion);
 }
 
-/* The function-call protocol comes by here only. */
+/* Only the function-call protocol needs this hook. */
 static void
 at_object_access(ObjectAccessType access, Oid classid, Oid objectid, int subid, void *arg)
 {
@@ -127,9 +126,9 @@ kv_gate_hooks(void)
 	object_access_hook = at_object_access;
 }
 
-/* ---- who never pauses ---- */
+/* ---- sessions that never pause ---- */
 
-/* Of pg_monitor, as it was at the session's first request. */
+/* Is the role a member of pg_monitor, as of the session's first request? */
 static bool
 is_monitor(void)
 {
@@ -172,7 +171,7 @@ holds_locks(void)
 
 /* ---- waiting ---- */
 
-/* What PostgreSQL does where it waits for the next request. */
+/* Serve interrupts as PostgreSQL does where it waits for the next request. */
 static void
 serve_interrupts(void)
 {
@@ -188,7 +187,7 @@ serve_interrupts(void)
 	}
 }
 
-/* Until the client has sent something, or has gone. */
+/* Wait until the client has sent something, or has disconnected. */
 static void
 wait_for_request(void)
 {
@@ -218,9 +217,9 @@ begin_pause(KvAdmitMember *me)
 }
 
 /*
- * For a session in the queue without a request: has one come meanwhile?  Asked
- * only when that makes a difference: for a cancel, which is for nothing if there is none,
- * for the time-out of idle sessions, and when the turn has come.
+ * For a session that queues in advance: has its request arrived? Checked only where that makes
+ * a difference: for a cancel, which is for nothing if there is no request; for the time-out of
+ * idle sessions; and when the turn has come.
  */
 static bool
 request_has_come(KvAdmitMember *me)
@@ -231,7 +230,7 @@ request_has_come(KvAdmitMember *me)
 	return true;
 }
 
-/* In the queue: what has woken the session, and waiting for what comes next. */
+/* In the queue: handle what woke the session, and wait for what comes next. */
 static void
 wait_in_queue(bool sent, long rest)
 {
@@ -252,9 +251,9 @@ wait_in_queue(bool sent, long rest)
 }
 
 /*
- * It was this session's turn, queued for in advance.  Each that is missed doubles the
- * number of quick requests after which it does so again, each that is not takes one off:
- * who misses many is soon left alone.
+ * The session's turn has come, for which it queued in advance. Each missed turn doubles the
+ * number of quick requests after which the session does so again; each used turn takes one off.
+ * So a session that misses many turns soon stops queueing in advance.
  */
 static void
 turn_came(bool sent)
@@ -270,8 +269,9 @@ turn_came(bool sent)
 }
 
 /*
- * In the queue; until it is this session's turn, or need not be.  In advance: without a
- * request; returns false if there is still none, and then the session has no slot.
+ * Wait in the queue until it is this session's turn, or until no turn is needed. in_advance:
+ * the session queues without a request. Returns false if there still is none; the session then
+ * has no slot.
  */
 static bool
 pause_until_admitted(bool in_advance)
@@ -281,7 +281,7 @@ pause_until_admitted(bool in_advance)
 	TimestampTz now = begun;
 	bool		sent = !in_advance;
 
-	/* a cancel that came before was for no statement */
+	/* a cancel that arrived before was for no statement */
 	if (QueryCancelPending)
 		QueryCancelPending = false;
 	if (sent)
@@ -325,7 +325,7 @@ pause_until_admitted(bool in_advance)
 static void
 count_request(KvAdmitMember *me, TimestampTz now)
 {
-	/* unless that was set */
+	/* unless the clock was set */
 	TimestampTz ran = GetCurrentTimestamp() - GetCurrentTransactionStartTimestamp();
 
 	me->requests++;
@@ -346,7 +346,7 @@ quota(void)
 	return Max(1, kv_admission_weight * (int) pg_atomic_read_u32(&kv_admit->quota));
 }
 
-/* May who has a slot go on with it? */
+/* May a session that has a slot keep it? */
 static bool
 keeps_slot(int limit)
 {
@@ -360,7 +360,7 @@ keeps_slot(int limit)
 	return true;
 }
 
-/* When the client has sent something; unless nobody is to wait for this session. */
+/* Get a slot once the client has sent something, unless no session is to wait for this one. */
 static void
 get_slot(KvAdmitMember *me)
 {
@@ -381,8 +381,8 @@ get_slot(KvAdmitMember *me)
 }
 
 /*
- * The turn is over: queue for the next one at once.  False if this session should not, or if it
- * has no slot in the end because its client has sent nothing.
+ * The turn is over: queue for the next one at once. Returns false if this session should not,
+ * or if it has no slot in the end because its client has sent nothing.
  */
 static bool
 queue_at_once(void)

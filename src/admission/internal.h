@@ -1,26 +1,29 @@
 /*
  * internal.h
- *		What the files of this room share: shared memory, settings, functions.
+ *		What the files of this module share: shared memory, settings, functions.
  *
  * States of a member, which is one client session:
  *
- *	OUT		has no slot and does not wait for one
- *	WAITING	is in the queue; paused
- *	ACTIVE	has a slot; counted in nactive
- *	LENT	had a slot that was given away while it waited for its client or for
- *			a lock; goes on without one until its transaction has ended
+ *	OUT			has no slot and does not wait for one
+ *	WAITING		is in the queue; paused
+ *	ACTIVE		has a slot; counted in nactive
+ *	LENT		had a slot that was given away while it waited for its client or for
+ *				a lock; goes on without one until its transaction has ended
  *
- * OUT → WAITING, ACTIVE	asks (the session)
- * WAITING → ACTIVE			its turn (whoever frees a slot), or overdue (the session)
- * WAITING → OUT			cancelled, client gone (the session); switched off (the process)
- * ACTIVE, WAITING → OUT	queued in advance, and there is no request (the session)
- * ACTIVE → OUT				quota used up and others wait (the session)
- * ACTIVE → WAITING			likewise, and its client is usually quick: it queues in advance
- * ACTIVE → LENT			does no work (the process, or a session that asks)
- * LENT → OUT				ready for the next request (the session)
+ * Changes of state, and the process that makes them:
  *
- * State, queue and counts change under KvAdmit.lock, exclusive.  A session
- * reads its own state without it.
+ *	OUT → WAITING, ACTIVE	the session asks
+ *	WAITING → ACTIVE		its turn (the process that frees a slot), or overdue (the session)
+ *	WAITING → OUT			cancelled, client gone (the session); switched off (the worker)
+ *	ACTIVE, WAITING → OUT	queued in advance, and there is no request (the session)
+ *	ACTIVE → OUT			quota used up and others wait (the session)
+ *	ACTIVE → WAITING		quota used up, others wait, and the client is usually quick: the
+ *							session queues in advance
+ *	ACTIVE → LENT			does no work (the worker, or a session that asks)
+ *	LENT → OUT				ready for the next request (the session)
+ *
+ * State, queue and counts change under KvAdmit.lock, exclusive. A session reads its own state
+ * without the lock.
  */
 #ifndef KV_ADMISSION_INTERNAL_H
 #define KV_ADMISSION_INTERNAL_H
@@ -36,7 +39,7 @@
 #include "compat.h"
 
 #define KV_ADMIT_NONE		(-1)
-#define KV_ADMIT_ROLES		128		/* roles that are counted apart */
+#define KV_ADMIT_ROLES		128		/* roles that are counted separately */
 #define KV_ADMIT_POINTS		5
 #define KV_ADMIT_MAX_QUOTA	64
 
@@ -45,17 +48,20 @@ typedef enum KvAdmitState
 	KV_ADMIT_OUT, KV_ADMIT_WAITING, KV_ADMIT_ACTIVE, KV_ADMIT_LENT
 } KvAdmitState;
 
-/* A session; by the number of its PGPROC.  But for the state its own, or the queue's. */
+/*
+ * A session, indexed by the number of its PGPROC. The session writes the fields, but for the
+ * state and the queue's links.
+ */
 typedef struct KvAdmitMember
 {
 	pg_atomic_uint32 state;
-	bool		waking;			/* was given a slot in its pause, and has not run since */
+	bool		waking;			/* was given a slot while paused, and has not run since */
 	int			prev;			/* in the queue */
 	int			next;
 	int			pid;			/* 0: no session */
 	Oid			roleid;
 	int			weight;
-	TimestampTz since;			/* last ready for a request, or began to wait */
+	TimestampTz since;			/* when it was last ready for a request, or began to wait */
 	uint64		requests;
 	uint64		pauses;
 	uint64		paused_us;
@@ -65,16 +71,16 @@ typedef struct KvAdmitMember
 	double		latency_squares;
 } KvAdmitMember;
 
-/* What sessions of a role that have ended did. */
+/* Counters of the ended sessions of a role. */
 typedef struct KvAdmitRole
 {
-	Oid			roleid;			/* invalid: of all roles that found no room here */
+	Oid			roleid;			/* invalid: of all roles that found no free entry */
 	uint64		requests;
 	uint64		pauses;
 	uint64		paused_us;
 } KvAdmitRole;
 
-/* What was measured at a limit; limit 0: without one. */
+/* Measurements at a limit; limit 0: without one. */
 typedef struct KvAdmitPoint
 {
 	int			limit;
@@ -88,18 +94,18 @@ typedef struct KvAdmit
 	LWLock		lock;
 	int			tranche;
 
-	/* written by the process, read by all without lock */
-	pg_atomic_uint32 limit;		/* P; 0: everybody passes */
+	/* written by the worker, read by all without the lock */
+	pg_atomic_uint32 limit;		/* P; 0: every session passes */
 	pg_atomic_uint32 quota;		/* requests per turn and unit of weight */
 	pg_atomic_uint32 max_wait;	/* ms */
 
-	/* under the lock; nwaiting is also read without */
+	/* under the lock; nwaiting is also read without it */
 	pg_atomic_uint32 nwaiting;
 	int			nactive;
 	int			nlent;
 	int			head;
 	int			tail;
-	uint64		grants;			/* slots given to who waited */
+	uint64		grants;			/* slots given to waiting sessions */
 	uint64		overdue;
 	/* turns of sessions that had queued in advance, and had no request */
 	uint64		missed;
@@ -107,20 +113,20 @@ typedef struct KvAdmit
 	int			nroles;
 	KvAdmitRole roles[KV_ADMIT_ROLES];
 
-	/* the process */
+	/* the worker */
 	int			worker_pid;
 	Latch	   *worker_latch;
 	TimestampTz start_after;	/* when a session may start one */
 	pg_atomic_uint32 tune_wanted;
 
-	/* what it has measured; under the lock */
+	/* its measurements; under the lock */
 	double		throughput;
 	double		unfairness;
 	double		variability;
 	double		jain;
 	TimestampTz tuned_at;
 	bool		tuning;
-	int			chosen;			/* the limit that came of it; 0: none */
+	int			chosen;			/* the limit chosen by measurement; 0: none */
 	double		chosen_throughput;
 	int			chosen_busy;	/* sessions that were busy then */
 	int			npoints;
@@ -146,21 +152,21 @@ extern double kv_admission_variability;
 /* ---- gate.c ---- */
 
 /*
- * The session has sent its client that it is ready, outside any transaction.
- * Returns when the next request may be read.  Raises what a session raises that
- * waits for its client: FATAL when it is told to end.
+ * Called when the session has told its client that it is ready, outside any transaction.
+ * Returns when the next request may be read. Raises what a session raises that waits for its
+ * client: FATAL when it is told to end.
  */
 extern void kv_admission_gate(void);
 
-/* Hooks that a session needs once it may be paused. */
+/* Install the hooks that a session needs once it may be paused. */
 extern void kv_gate_hooks(void);
 
 /* ---- enter.c ---- */
 
-/* Have every new session go through the gate if admission is on when it begins. */
+/* Send every new session through the gate if admission is on when the session begins. */
 extern void kv_enter_hook(void);
 
-/* From here on this session goes through the gate; does nothing in a WAL sender. */
+/* Send this session through the gate from here on; does nothing in a WAL sender. */
 extern void kv_enter_install(void);
 
 /* ---- socket.c ---- */
@@ -168,20 +174,20 @@ extern void kv_enter_install(void);
 /* Can the gate tell whether the client has sent something? */
 extern bool kv_socket_can_wait(void);
 
-/* Has the client sent something?  May say no wrongly, and then the next two say so. */
+/* Has the client sent something?  May wrongly say no; then the next two functions tell. */
 extern bool kv_socket_has_data(void);
 
-/* Is there something in the socket, or has the client gone?  A system call. */
+/* Is there something in the socket, or has the client disconnected?  A system call. */
 extern bool kv_socket_is_readable(void);
 
 /*
- * Wait for any of WL_SOCKET_READABLE or WL_SOCKET_CLOSED, the latch, and the
- * time in ms (-1: for ever).  Returns what came, 0 for the time; resets the latch.
- * FATAL if the postmaster has died.
+ * Wait for WL_SOCKET_READABLE or WL_SOCKET_CLOSED, the latch, and the time in ms (-1: for
+ * ever). Returns the events, 0 for the time; resets the latch. FATAL if the postmaster has
+ * died.
  */
 extern uint32 kv_socket_wait(uint32 events, long timeout, uint32 wait_event);
 
-/* ---- queue.c; all but members take the lock ---- */
+/* ---- queue.c; all functions but kv_admit_state take the lock ---- */
 #define KV_ADMIT_ME (&kv_admit->members[KV_MY_PROC_NUMBER])
 
 static inline KvAdmitState
@@ -193,87 +199,96 @@ kv_admit_state(KvAdmitMember *member)
 /* This session becomes a member until it ends. */
 extern void kv_queue_join(void);
 
-/* Be OUT, whatever the state; a slot goes to who waits. */
+/* Change any state to OUT; the slot goes to a waiting session. */
 extern void kv_queue_release(void);
 
-/* From OUT to ACTIVE if there is room, else to WAITING; OUT if everybody passes. */
+/* From OUT to ACTIVE if a slot is free, else to WAITING; OUT if every session passes. */
 extern KvAdmitState kv_queue_ask(void);
 
 /*
- * A turn is over: as kv_queue_release and kv_queue_ask at once, so that a slot changes hands under
+ * End a turn: as kv_queue_release and kv_queue_ask at once, so that a slot changes hands under
  * one lock.
  */
 extern KvAdmitState kv_queue_again(void);
 
-/* As kv_queue_release, of who had queued in advance and has no request now that it is its turn. */
+/*
+ * As kv_queue_release, for a session that queued in advance and has no request when its turn
+ * comes.
+ */
 extern void kv_queue_miss(void);
 
 /* From WAITING to ACTIVE, over the limit; does nothing in another state. */
 extern void kv_queue_overdue(void);
 
-/* From ACTIVE to LENT, if the member has not finished a request since. */
+/*
+ * From ACTIVE to LENT, unless the member has finished a request since; requests: its count
+ * then.
+ */
 extern bool kv_queue_lend(int number, uint64 requests);
 
-/* Change the limit; 0: all who wait pass. */
+/* Change the limit; 0: all waiting sessions pass. */
 extern void kv_queue_set_limit(int limit);
 
-/* Change the longest pause; it counts for those who wait. */
+/* Change the longest pause; it applies to waiting sessions too. */
 extern void kv_queue_set_max_wait(int ms);
 
 /* ---- model.c ---- */
 
 /*
- * The limit between least and most where the model through three points of
- * increasing limits has its peak; 0 if none goes through them.
+ * The limit between least and most where the model through three points of increasing limits
+ * has its peak; 0 if no model passes through them.
  */
 extern int	kv_model_peak(const KvAdmitPoint *points, int least, int most);
 
 /*
- * Which of the points, one of them without a limit, is to be taken: the smallest limit within 2 %
- * of the best, or, where that breaks the bounds of unfairness and variability (0: no bound) by more
- * than another limit within 10 % of the best does, this one; none if that is 3 % better and bears
- * the bounds hardly worse than the limit would, or if it is half as good again.
+ * Which of the points, one of them without a limit, is to be chosen?
+ *
+ *  - The smallest limit within 2 % of the best throughput.
+ *  - If that limit breaks the bounds of unfairness and variability (0: no bound) by more than
+ *    another limit within 10 % of the best: the other limit.
+ *  - No limit, if that is 3 % better and keeps the bounds hardly worse than the chosen limit
+ *    would, or if it is half as good again.
  */
 extern int	kv_model_best(const KvAdmitPoint *points, int npoints, double unfairness,
 						  double variability);
 
-/* ---- measure.c; by the process only ---- */
+/* ---- measure.c; called by the worker only ---- */
 
 /* Requests that all sessions have made since the start, or the reset. */
 extern uint64 kv_measure_requests(void);
 
-/* Sessions that are at work or paused at this moment. */
+/* Sessions that work or are paused at this moment. */
 extern int	kv_measure_busy(void);
 
 /*
- * A sample for the tuner, beside the windows; at its end the unfairness (0 where sessions have had
- * too few requests to tell) and the variability in it.
+ * Begin and end a sample for the tuner, which is independent of the windows. The end returns
+ * its variability, and its unfairness: 0 where sessions have had too few requests to tell.
  */
 extern void kv_measure_begin_sample(void);
 extern void kv_measure_end_sample(double *unfairness, double *variability);
 
-/* About once a second: takes the metrics, and chooses the quota if it is to be chosen. */
+/* Called about once a second: takes the metrics, and chooses the quota if it is to be chosen. */
 extern void kv_measure_tick(TimestampTz now);
 
-/* ---- tune.c; by the process only ---- */
+/* ---- tune.c; called by the worker only ---- */
 
-/* About once a second, or more often: goes on with choosing the limit, if it is to be chosen. */
+/* Called once a second or more often: proceeds with choosing the limit, if it is to be chosen. */
 extern void kv_tune_tick(TimestampTz now);
 
-/* The limit that is chosen, or tried, at present; 0: none. */
+/* The limit that is chosen, or being tried; 0: none. */
 extern int	kv_tune_limit(void);
 
-/* The settings have changed. */
+/* Called when the settings have changed. */
 extern void kv_tune_settings(void);
 
 /* ---- worker.c ---- */
 
-/* Has the postmaster start the process if there is none; may be called by any session. */
+/* Have the postmaster start the worker if there is none; any session may call it. */
 extern void kv_admit_need_worker(void);
 
 struct BackgroundWorker;
 
-/* Fills in *worker for the process; the caller registers it. */
+/* Fill in *worker for the process; the caller registers it. */
 extern void kv_admit_describe_worker(struct BackgroundWorker *worker);
 
 #endif							/* KV_ADMISSION_INTERNAL_H */

@@ -1,23 +1,23 @@
 /*
  * measure.c
- *		What the process measures: throughput, fairness, variability of latency; and
- *		the quota that follows from them.
+ *		What the worker measures: throughput, fairness, variability of latency; and the quota
+ *		that follows from them.
  *
- * Fairness is about requests of busy sessions, those that have had one, or wait
- * for one, in the window.  With n_i requests per unit of weight:
+ * Fairness is about requests of busy sessions: those that executed a request, or waited for
+ * one, in the window. With n_i requests per unit of weight:
  *
- *		unfairness	the largest deviation from their mean, as a part of it
- *		Jain		(Σ n_i)² / (number · Σ n_i²); 1 is perfectly even
- *		variability	mean over sessions of standard deviation ÷ mean of the latency
+ *	unfairness	the largest deviation from their mean, as a part of it
+ *	Jain		(Σ n_i)² / (number · Σ n_i²); 1 is perfectly even
+ *	variability	mean over sessions of standard deviation ÷ mean of the latency
  *
- * A count of few requests is uneven by itself: a window lasts until a session has
- * had 20 on average, but 10 s at most.
+ * Small counts are uneven by chance. So a window lasts until sessions have had 20 requests on
+ * average, but 10 s at most.
  *
- * A larger quota spares changes of slots and costs fairness.  So it is halved
- * when a bound is reached, and raised by one while all are well below; and it is
- * never so large that a round through the queue would take more than a second.  Of a
- * turn's requests only the first waits in the queue, so that with a quota of n the square of
- * variability is n − 1 above that of one: it is not raised to where that alone breaks the bound.
+ * A larger quota spares changes of slots and costs fairness. So the quota is halved when a
+ * bound is reached, and raised by one while all metrics are well below. It is never so large
+ * that a round through the queue would take more than a second. Of a turn's requests only the
+ * first waits in the queue, so a quota of n raises the square of variability by n − 1 above
+ * that of one. The quota is not raised to where that alone breaks the bound.
  */
 #include "postgres.h"
 
@@ -42,8 +42,8 @@ typedef struct KvAdmitBefore
 	double		latency_squares;
 } KvAdmitBefore;
 
-static KvAdmitBefore *before = NULL;	/* the window */
-static KvAdmitBefore *sample = NULL;	/* the tuner's sample */
+static KvAdmitBefore *before = NULL;	/* of the window */
+static KvAdmitBefore *sample = NULL;	/* of the tuner's sample */
 static TimestampTz window_begun = 0;
 static TimestampTz ticked = 0;
 static uint64 ticked_requests = 0;
@@ -195,7 +195,7 @@ kv_measure_end_sample(double *unfairness, double *variability)
 	*variability = variability_of(&window);
 }
 
-/* Whether a bound, if there is one, is reached; or, with a part of it, not well kept. */
+/* Is a bound, if there is one, reached?  With part < 1: is the value near the bound? */
 static bool
 reaches(double value, double bound, double part)
 {
@@ -267,7 +267,7 @@ kv_measure_tick(TimestampTz now)
 		evaluate(now);
 	}
 	else
-		begin_window(now);		/* a reset of the counters, or of the clock */
+		begin_window(now);		/* the counters were reset, or the clock was */
 	ticked = now;
 	ticked_requests = requests;
 }

@@ -1,16 +1,15 @@
 /*
  * model.c
- *		The number of slots with the highest throughput, from three measurements; and which
- *		of several that were measured is to be taken.
+ *		The number of slots with the highest throughput, from three measurements; and which of
+ *		several measured points is to be chosen.
  *
- * AppleS's model: λ(P) = P·λ0 / (P0 + B·P0·(e^(−γ·P0) − e^(−γ·P))·(P − 1)), which
- * passes through (P0, λ0).  With
+ * AppleS's model: λ(P) = P·λ0 / (P0 + B·P0·(e^(−γ·P0) − e^(−γ·P))·(P − 1)), which passes
+ * through (P0, λ0). With
  *
  *		E(P) = (e^(−γ·P0) − e^(−γ·P))·(P − 1)   and   R(P) = (P·λ0) / (P0·λ(P))
  *
- * the other two points say R − 1 = B·E, so E(P2)/E(P1) must be their quotient of
- * R − 1.  E(P2)/E(P1) falls from γ = 0 to γ = ∞, so γ is found by bisection, or
- * there is none.
+ * the other two points say R − 1 = B·E, so E(P2)/E(P1) must be their quotient of R − 1.
+ * E(P2)/E(P1) falls from γ = 0 to γ = ∞, so γ is found by bisection, or there is none.
  */
 #include "postgres.h"
 
@@ -66,10 +65,10 @@ kv_model_peak(const KvAdmitPoint *points, int least, int most)
 		loss[i] = (double) points[i].limit * points[0].throughput /
 			(points[0].limit * points[i].throughput) - 1;
 		if (loss[i] <= 0)
-			return 0;			/* grows faster than the number of slots */
+			return 0;			/* throughput grows faster than the number of slots */
 	}
 	wanted = loss[2] / loss[1];
-	/* where e^(−γ·P0) can still be told from 0 */
+	/* up to where e^(−γ·P0) can still be told from 0 */
 	high = Min(high, 500.0 / points[0].limit);
 	if (!(wanted < quotient(low, points) && wanted > quotient(high, points)))
 		return 0;
@@ -97,7 +96,7 @@ kv_model_peak(const KvAdmitPoint *points, int least, int most)
 	return best;
 }
 
-/* Does a limit keep the bound, or come hardly above what another one comes to?  0: no bound. */
+/* Is a value within the bound, or hardly above that of another limit?  0: no bound. */
 static bool
 is_bearable(double value, double other, double bound)
 {
@@ -127,10 +126,7 @@ smallest_near(const KvAdmitPoint *points, int npoints, int best)
 	return choice;
 }
 
-/*
- * The best of the limits that cost little throughput and beside which choice is not as even; or
- * choice.
- */
+/* The best of the limits that cost little throughput and are more even than choice; or choice. */
 static int
 more_even(const KvAdmitPoint *points, int npoints, int best, int choice, double unfairness,
 		  double variability)

@@ -2,9 +2,9 @@
  * queue.c
  *		Slots and the queue for them, in shared memory.
  *
- * Every function here that changes a state takes KvAdmit.lock and leaves the counts
- * true: nactive members are ACTIVE, nlent are LENT, nwaiting are in the queue, and
- * nobody is in it while there is room.  Latches are set after the lock is released.
+ * Every function here that changes a state takes KvAdmit.lock and leaves the counts true:
+ * nactive members are ACTIVE, nlent are LENT, nwaiting are in the queue, and the queue is empty
+ * while a slot is free. Latches are set after the lock is released.
  */
 #include "postgres.h"
 
@@ -27,7 +27,7 @@ double		kv_admission_unfairness = 0.1;
 double		kv_admission_variability = 0.4;
 
 #define KV_WAKE_BATCH	64
-#define KV_IDLE_US		5000	/* a holder idle for so long may lend to who asks */
+#define KV_IDLE_US		5000	/* a holder idle for so long may lend to a session that asks */
 
 static void
 set_state(KvAdmitMember *member, KvAdmitState state)
@@ -72,7 +72,7 @@ dequeue(int number, KvAdmitState state)
 	set_state(member, state);
 }
 
-/* The head of the queue, if it may go on; its state then is what it goes on as. */
+/* Take the head of the queue, if it may proceed; its state then is what it proceeds as. */
 static int
 take_next(void)
 {
@@ -87,7 +87,7 @@ take_next(void)
 	return number;
 }
 
-/* Release the lock, after giving the slots that are free to those who wait. */
+/* Give the free slots to waiting sessions, and release the lock. */
 static void
 hand_out_and_unlock(void)
 {
@@ -111,7 +111,7 @@ hand_out_and_unlock(void)
 	}
 }
 
-/* From any state to OUT. */
+/* Change any state to OUT. */
 static void
 leave(int number)
 {
@@ -167,9 +167,9 @@ kv_queue_lend(int number, uint64 requests)
 }
 
 /*
- * Somebody asks, there is no room and nobody waits yet: slots of sessions that
- * have been idle for a while need not wait for the process to look.  Those in a
- * transaction do, as when they became idle is known to nobody.
+ * A session asks, no slot is free and no session waits yet. Slots of sessions that have been
+ * idle for a while are lent without waiting for the worker's next look. Slots of sessions in a
+ * transaction are left to the worker, because their idle time is not known here.
  */
 static void
 lend_idle(void)
@@ -188,7 +188,7 @@ lend_idle(void)
 	}
 }
 
-/* From OUT to ACTIVE if there is room, else to WAITING; OUT if everybody passes. */
+/* From OUT to ACTIVE if a slot is free, else to WAITING; OUT if every session passes. */
 static void
 ask(KvAdmitMember *member)
 {
@@ -274,7 +274,10 @@ kv_queue_set_max_wait(int ms)
 	}
 }
 
-/* What ended sessions of this role did; of all that found no room when it is full. */
+/*
+ * The counters of the ended sessions of this role; those of all remaining roles when the array
+ * is full.
+ */
 static KvAdmitRole *
 role_counts(Oid roleid)
 {

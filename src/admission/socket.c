@@ -1,6 +1,6 @@
 /*
  * socket.c
- *		The client's connection: has it sent something, and waiting for that.
+ *		The client's connection: has the client sent something, and waiting for that.
  */
 #include "postgres.h"
 
@@ -21,7 +21,7 @@ kv_socket_can_wait(void)
 	if (!WaitEventSetCanReportClosed())
 		return false;
 #ifdef KV_SERVER_HAS_GSS
-	/* there is no way to ask whether a part of a packet is left */
+	/* GSSAPI's layer cannot tell whether a part of a packet is left */
 	if (be_gssapi_get_enc(MyProcPort))
 		return false;
 #endif
@@ -38,7 +38,7 @@ kv_socket_has_data(void)
 	if (kv_pq_buffer_has_data())
 		return true;
 #ifdef USE_OPENSSL
-	/* of a record longer than the server's buffer the rest is with OpenSSL */
+	/* OpenSSL keeps the rest of a record that is longer than the server's buffer */
 	if (MyProcPort->ssl_in_use && SSL_pending(MyProcPort->ssl) > 0)
 		return true;
 #endif

@@ -2,10 +2,9 @@
  * start.c
  *		Start: settings, shared memory, the hook of new sessions, the process.
  *
- * The process is registered when the server starts with admission on.  If it is
- * switched on later, the first session that comes by the gate has it started.
- * A session gets its gate when it begins, or when it reads a configuration that
- * switches admission on.
+ * The process is registered when the server starts with admission on. If it is switched on
+ * later, the first session that reaches the gate has the process started. A session gets its
+ * gate when it begins, or when it reads a configuration that switches admission on.
  */
 #include "postgres.h"
 
@@ -22,7 +21,7 @@
 #include "register.h"
 
 #define KV_MAX_LIMIT	100000
-#define KV_START_AFTER_MS 3000	/* the postmaster may be about to start it again */
+#define KV_START_AFTER_MS 3000	/* the postmaster may be about to restart the process */
 
 /* ---- settings ---- */
 

@@ -36,7 +36,7 @@ require_preload(void)
 						 "and restart the server.")));
 }
 
-/* Add what a member counts to a role's. */
+/* Add a member's counters to those of its role. */
 static void
 add_member(KvAdmitRole *sum, const KvAdmitMember *member)
 {
@@ -45,7 +45,7 @@ add_member(KvAdmitRole *sum, const KvAdmitMember *member)
 	sum->paused_us += member->paused_us;
 }
 
-/* Of all sessions since the start or the reset.  With the lock. */
+/* Sum over all sessions since the start or the reset.  The caller holds the lock. */
 static void
 totals(KvAdmitRole *sum, uint64 *longest)
 {
@@ -72,7 +72,7 @@ milliseconds(uint64 us)
 	return Float8GetDatum((double) us / 1000.0);
 }
 
-/* As kv_require_columns of the engine, which this room knows nothing of. */
+/* As kv_require_columns of the engine, which this module may not call. */
 static void
 require_columns(TupleDesc desc, int n)
 {
@@ -143,7 +143,7 @@ kvfdw_stat_get_admission(PG_FUNCTION_ARGS)
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
 }
 
-/* A line of the view: a role, over its sessions of today and those that have ended. */
+/* A line of the view: a role, summed over its present and its ended sessions. */
 typedef struct KvRoleLine
 {
 	KvAdmitRole sum;

@@ -1,21 +1,21 @@
 /*
  * tune.c
- *		Choosing the limit by measurement, where kvfdw.admission_limit is 0.
+ *		Chooses the limit by measurement, where kvfdw.admission_limit is 0.
  *
- * First three points: few slots, four times as many, and no limit.  The model
- * through them (model.c) names a limit; two more points are that one, and what
- * lies between the three where the model's is not.  Then all five are measured
- * and compared: kv_model_best says how.
+ * First three points are measured: few slots, four times as many, and no limit. The model
+ * through them (model.c) names a limit. Two more points are that limit, and one between the
+ * three where the model's limit is not. Then all five are measured and kv_model_best compares
+ * them.
  *
- * All points of a stage are measured in turn, in several rounds, every second one
- * backwards, and what counts is a point's share of its round: loads and machines
- * change while one measures, and a point must not win because it was measured in
- * a better moment.  Of the rounds the median is taken.  Before each sample, of
- * kvfdw.admission_sample, the sessions have half as long to get used to the limit.
+ * All points of a stage are measured in turn, in several rounds, every second one backwards.
+ * The measure is a point's share of its round, because loads and machines change during a
+ * measurement, and a point must not win because it was measured in a better moment. The median
+ * of the rounds is taken. Before each sample, which lasts kvfdw.admission_sample, the sessions
+ * have half as long to adapt to the limit.
  *
- * It begins when many sessions have been busy for ten seconds; again when the load
- * has changed so much that the choice may be wrong; or on request.  If the load goes
- * away meanwhile it is given up.
+ * Tuning begins when many sessions have been busy for ten seconds; again when the load has
+ * changed so much that the choice may be wrong; or on request. If the load goes away during the
+ * measurement, tuning is given up.
  */
 #include "postgres.h"
 
@@ -31,28 +31,29 @@
 #define KV_WITHOUT			2	/* the point without a limit */
 #define KV_BUSY_TICKS		10
 #define KV_BUSY_PER_CPU		8
-#define KV_QUEUE_TICKS		60	/* so long never empty, and throughput has fallen */
+#define KV_QUEUE_TICKS		60	/* the queue was never empty for so long, and throughput has
+								 * fallen */
 #define KV_FALLEN			(2.0 / 3.0)
-#define KV_REST_US			INT64CONST(600000000)	/* between two that nobody asked for */
+#define KV_REST_US			INT64CONST(600000000) /* between two tunings that were not requested */
 #define KV_TICK_US			1000000
 
-/* While it runs: */
+/* While tuning runs: */
 static KvAdmitPoint points[KV_ADMIT_POINTS];
 static int	npoints;
 static KvAdmitPoint samples[KV_ROUNDS][KV_ADMIT_POINTS];
 static int	rounds;				/* of this stage */
 static int	rounds_done;
 static int	step;				/* of the round */
-static int	point;				/* which is measured; -1: how many sessions are busy */
-static bool settled;			/* the sessions are used to it: this is the sample */
-static TimestampTz begun;		/* that */
+static int	point;				/* the measured point; -1: how many sessions are busy */
+static bool settled;			/* the sessions have adapted: the sample has begun */
+static TimestampTz begun;		/* the step, or its sample */
 static uint64 sample_requests;
 static double busy_sum;
 static int	busy_looks;
 static int	first_busy;
 static double first_throughput;
 
-/* While it does not: */
+/* While tuning does not run: */
 static TimestampTz ticked = 0;
 static int	busy_ticks = 0;
 static int	busy_mean = 0;
@@ -66,7 +67,7 @@ processors(void)
 	return Max(1, (int) sysconf(_SC_NPROCESSORS_ONLN));
 }
 
-/* The first points for so many busy sessions; false if there is nothing between them. */
+/* The first points for so many busy sessions; false if there is nothing between the points. */
 static bool
 choose_points(int busy)
 {
@@ -81,7 +82,7 @@ choose_points(int busy)
 	return more < busy;
 }
 
-/* The three are measured: the points of the second stage. */
+/* The three points are measured: add the points of the second stage. */
 static void
 add_points(void)
 {
@@ -168,7 +169,7 @@ compare_samples(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* It is known how many sessions are busy. */
+/* The number of busy sessions is known: begin the first stage. */
 static void
 begin_points(TimestampTz now, double throughput)
 {
@@ -192,7 +193,7 @@ median(double *values, int n)
 	return (values[(n - 1) / 2] + values[n / 2]) / 2;
 }
 
-/* The stage is over: what its samples say of the points. */
+/* The stage is over: compute the points from their samples. */
 static void
 sum_up(void)
 {
@@ -292,7 +293,7 @@ end_sample(TimestampTz now)
 		begin_points(now, throughput);
 		return;
 	}
-	/* fewer may be busy because the limit does them good */
+	/* fewer may be busy because the limit does the sessions good */
 	if (mean_busy < first_busy / 2.0 && throughput < first_throughput / 2)
 	{
 		ereport(LOG,
@@ -324,7 +325,7 @@ go_on(TimestampTz now, int busy)
 		begin_sample(now);
 }
 
-/* May the choice be wrong by now?  Once a second. */
+/* May the choice be wrong by now?  Called once a second. */
 static bool
 is_due(TimestampTz now, int busy)
 {

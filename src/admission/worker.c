@@ -1,20 +1,23 @@
 /*
  * worker.c
- *		The process "kvfdw admission": publishes the settings, lends slots of
- *		holders that do no work, measures, and chooses what is to be chosen.
+ *		The process "kvfdw admission": publishes the settings, lends slots of holders that do
+ *		no work, measures, and has the limit and the quota chosen.
  *
- * While somebody waits it looks at the holders every 25 ms, else once a second.
- * Sessions read limit and quota from shared memory, so that a reload counts for
- * those that are paused too.  When it ends, everybody passes (A 5).
+ * While a session waits the worker looks at the holders every 25 ms, else once a second.
+ * Sessions read limit and quota from shared memory, so that a reload applies to paused sessions
+ * too. When the worker ends, every session passes (A 5).
  *
- * A holder that waits for its client in two looks loses its slot: the client
- * thinks, or waits for another connection of its own, which may be paused.  One
- * that waits for a lock, a timer, a pinned buffer, a safe snapshot, a synchronous standby or an
- * extension (which may wait for another session: dblink) does so when no slot has changed hands
- * meanwhile, because then all may wait for somebody who is paused; or after a second.
- * Sooner would defeat the limit: where sessions queue for a hot row, most holders
- * wait for a lock.  Who was given a slot shows the wait of its pause until it runs,
- * which takes long where processors are short: it does not count as stalled.
+ * A holder that waits for its client in two looks loses its slot: the client thinks, or waits
+ * for another connection of its own, which may be paused.
+ *
+ * Other waits may also be for a paused session: for a lock, a timer, a pinned buffer, a safe
+ * snapshot, a synchronous standby or an extension (dblink, say). Such a holder loses its slot
+ * when no slot has changed hands between two looks, because then all holders may wait for
+ * paused sessions; or after a second. Sooner would defeat the limit: where sessions queue for a
+ * hot row, most holders wait for a lock.
+ *
+ * A session that was given a slot shows the wait of its pause until it runs, which takes long
+ * where processors are short. Such a session does not count as stalled.
  */
 #include "postgres.h"
 
@@ -34,7 +37,7 @@
 #include "compat.h"
 
 #define KV_RESTART_S	1
-#define KV_NO_ROOM_MS	60000	/* … where there was none for the process */
+#define KV_NO_ROOM_MS	60000 /* the pause where the postmaster had no free slot for the process */
 
 #define KV_LOOK_MS		25
 #define KV_IDLE_LOOK_MS	1000
@@ -43,18 +46,18 @@
 
 static uint32 wait_main = 0;
 
-/* What a look saw of a member. */
+/* What a look found of a member. */
 typedef struct KvAdmitSeen
 {
 	int			pid;
 	uint64		requests;
-	TimestampTz blocked;		/* the first look that found it waiting; 0: it was not */
+	TimestampTz blocked;		/* the first look that found it waiting; 0: it did not wait */
 } KvAdmitSeen;
 
 static KvAdmitSeen *seen;
 static uint64 seen_grants;
 
-/* Does a process that waits for this no work?  *client: for its client. */
+/* Does a process with this wait event do no work?  *client: it waits for its client. */
 static bool
 is_blocked(uint32 event, bool *client)
 {
@@ -112,7 +115,7 @@ publish(void)
 	kv_queue_set_limit(kv_admission_limit == 0 ? kv_tune_limit() : Max(0, kv_admission_limit));
 }
 
-/* Is this the only one?  Then it is the one from here on. */
+/* Is this the only worker?  Then it registers itself as the one. */
 static bool
 take_office(void)
 {
@@ -137,7 +140,7 @@ leave_office(int code, Datum arg)
 	LWLockAcquire(&kv_admit->lock, LW_EXCLUSIVE);
 	kv_admit->worker_pid = 0;
 	kv_admit->worker_latch = NULL;
-	/* the postmaster starts it again in a second, unless it was switched off */
+	/* the postmaster restarts the worker in a second, unless admission was switched off */
 	kv_admit->start_after = code == 0 ? 0 : kv_clock() + 3000000;
 	LWLockRelease(&kv_admit->lock);
 }
@@ -177,10 +180,10 @@ kv_admission_main(Datum arg)
 						 KV_WAIT_EVENT(wait_main, "KvfdwAdmissionMain"));
 		ResetLatch(MyLatch);
 	}
-	proc_exit(1);				/* so that the postmaster starts it again, unless it stops itself */
+	proc_exit(1);		/* so that the postmaster restarts the worker, unless the server stops */
 }
 
-/* ---- how it comes to be ---- */
+/* ---- starting the worker ---- */
 
 void
 kv_admit_describe_worker(BackgroundWorker *worker)
