@@ -23,7 +23,7 @@ my $idiom = qr{\b(?:besides?|behind|by\ (?:it|them)sel(?:f|ves)|by\ hand|anew|me
 # ---- documents ----
 
 my (@documents, @source);
-find({ no_chdir => 1, wanted => sub { push @documents, s{^\./}{}r if /\.md$/ && !m{^\./(?:\.|bench/results)} } }, '.');
+find({ no_chdir => 1, preprocess => sub { grep { !/^\.\w/ } @_ }, wanted => sub { push @documents, s{^\./}{}r if /\.md$/ && !m{^\./(?:\.|bench/results)} } }, '.');
 find({ no_chdir => 1, wanted => sub { push @source, $_ if /\.[ch]$/ } }, 'src');
 
 # A document's paragraphs: neither code nor tables, without the targets of links.
