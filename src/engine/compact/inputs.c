@@ -1,18 +1,18 @@
 /*
  * inputs.c
- *		Which value files of a shard are to be emptied.
+ *		Chooses the value files of a shard that a job empties.
  *
- * By hand it is all that have dead bytes, for order all there are. Those that are to leave their
- * tablespace
- * (shard/move.c) go in the order of addresses, by hand all of them.  For the bound it is those
- * for which it pays best: u being the share of a value file that is live, emptying it gives back 1
- * - u of it, and costs reading all and writing u, 1 + u; and the older its values are the longer
- * what is won stays won, for those that change often have died by now.  So the greatest
- * (1 - u) √age / (1 + u) come first, age being how many value files were made since. Without the
- * root what is old is emptied while too much of it is alive, by simulation (BENCH_ONLY=cleaning)
- * and with zipfian
- * keys. What is empty has nothing that is moved and always goes; but for that, too, all runs are
- * merged.
+ * A manual job takes all value files that have dead bytes, a sort job all there are. A manual job
+ * also takes those that are to leave their tablespace (shard/move.c); an automatic one takes these
+ * in the order of addresses.
+ *
+ * For the limit, a job takes those for which it pays best. Let u be the live share of a value file:
+ * emptying it reclaims 1 - u of it, and costs 1 + u, for reading all and writing u. The older its
+ * values, the longer the gain lasts, since values that change often have died already. So the files
+ * with the greatest (1 - u) √age / (1 + u) come first, where age is the number of value files made
+ * since. Without the root, old files are emptied while too much of them is live, by simulation
+ * (BENCH_ONLY=cleaning) and with zipfian keys. An empty file needs no moves and is always taken,
+ * but all runs must be merged for it, too.
  */
 #include "postgres.h"
 
@@ -24,19 +24,19 @@
 #include "engine/buffer/buffer.h"
 #include "engine/xact/xact.h"
 
-#define KV_DEAD_SHARE	50		/* by hand a value file is emptied if one byte in so many is dead */
+#define KV_DEAD_SHARE	50	/* a manual job empties a value file if one byte in so many is dead */
 
 typedef struct KvCandidate
 {
-	int			i;				/* in the shard's list */
+	int			i;				/* index in the shard's list */
 	uint64		used;
 	uint64		live;
 	double		score;
 } KvCandidate;
 
 /*
- * Places of the shard's value files that are to leave their tablespace, in their order, palloc'd.
- * Looks for files.
+ * The addresses of the shard's value files that are to leave their tablespace, sorted, palloc'd.
+ * Checks where files are.
  */
 static int
 value_files_elsewhere(KvStore *store, uint32 shard_id, KvAddress **places)
@@ -105,7 +105,7 @@ kv_job_pays(const KvJobPlan *plan, uint64 used, uint64 live, bool elsewhere)
 						used - Min(live, used) > Max(used / KV_DEAD_SHARE, KV_BLOCK));
 }
 
-/* Is a value in it that could not be moved?  Only a sorted pass tries again. */
+/* Has it a value that could not be moved? Only a sort job tries again. */
 static bool
 is_stuck(const KvJobPlan *plan, const KvShardValueFile *value_file, uint64 live)
 {
@@ -113,7 +113,7 @@ is_stuck(const KvJobPlan *plan, const KvShardValueFile *value_file, uint64 live)
 		live > 0;
 }
 
-/* The best first; what is empty before all others. */
+/* Best candidates first; empty files before all others. */
 static int
 compare_candidates(const void *a, const void *b)
 {
@@ -131,7 +131,7 @@ compare_indexes(const void *a, const void *b)
 	return ((const KvCandidate *) a)->i - ((const KvCandidate *) b)->i;
 }
 
-/* How many of the candidates, the best first, are enough? */
+/* The number of candidates, from the best on, that are enough. */
 static int
 take_enough(const KvJobPlan *plan, uint64 room, const KvCandidate *candidates, int n)
 {
@@ -155,7 +155,7 @@ take_enough(const KvJobPlan *plan, uint64 room, const KvCandidate *candidates, i
 	return i;
 }
 
-/* Space is short: of what is not empty the one with the least to move comes first. */
+/* Space is short: ranks non-empty files by the bytes to be moved, fewest first. */
 static void
 least_first(KvCandidate *candidates, int n)
 {
@@ -163,7 +163,7 @@ least_first(KvCandidate *candidates, int n)
 		candidates[i].score = 1.0 / (1.0 + candidates[i].live);
 }
 
-/* Of those that are to leave their tablespace, as many as one job moves. */
+/* The number of value files that are to leave their tablespace that one job moves. */
 static int
 take_most(const KvJobPlan *plan, const KvCandidate *candidates, int n)
 {
@@ -181,7 +181,7 @@ kv_choose_inputs(KvStore *store, uint32 shard_id, const KvJobPlan *plan, uint64 
 {
 	KvShard    *shard = kv_shard(store, shard_id);
 	uint64		horizon = kv_xid_horizon();
-	int			most = shard->nvalue_files + 1; /* who comes behind was not chosen */
+	int			most = shard->nvalue_files + 1; /* later value files were not considered */
 	KvCandidate *candidates = palloc(most * sizeof(KvCandidate));
 	KvAddress  *elsewhere;
 	int			nelsewhere = value_files_elsewhere(store, shard_id, &elsewhere);

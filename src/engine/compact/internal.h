@@ -1,22 +1,22 @@
 /*
  * internal.h
- *		What the files of compact/ share; nobody else includes this.
+ *		Declarations that the files of compact/ share. No other module includes this file.
  *
- *	walk.c		which entries survive, in the order of keys; counting what is live
- *	inputs.c	which value files are to be emptied
- *	slice.c		so many of them as fit into memory: read by address, written by key
- *	keep.c		what readers have in memory of them they have in the new addresses, too
- *	output.c	the value files that they are written to
- *	tried.c		what is left alone for a while
- *	task.c		what is to be done with a store, by itself
- *	beside.c	what a job heeds while it runs, beside its work
+ *	walk.c		surviving entries in key order, and counts of live bytes
+ *	inputs.c	the choice of value files to be emptied
+ *	slice.c		moves as many values as fit into memory: reads by address, writes by key
+ *	keep.c		carries cached values over to their new addresses
+ *	output.c	the value files that a job writes
+ *	tried.c		stores and shards that are left alone for a while
+ *	task.c		the next automatic task of a store
+ *	yield.c		the events that a running job reacts to
  *	pace.c		rests
- *	job.c		one compaction of one shard
- *	store.c		all of a store, by hand
- *	worker.c	the process that does it by itself
+ *	job.c		one compaction job of one shard
+ *	store.c		manual compaction of a store
+ *	worker.c	kvfdw compactor
  *
- * All of a job is in its memory context.  What it has open or made on disk its struct says,
- * so that it can be closed and removed after an ERROR, at the end of the process too.
+ * A job allocates all memory in its own memory context. Its struct lists open and temporary files,
+ * so that they can be closed and removed after an ERROR, and at the end of the process.
  */
 #ifndef KV_COMPACT_INTERNAL_H
 #define KV_COMPACT_INTERNAL_H
@@ -39,120 +39,119 @@ extern const char *const kv_job_phase_names[];	/* by KvJobPhase */
 
 /* ---- output.c ---- */
 
-/* The value files that a job writes.  Places are given out first, and written in their order. */
+/* The value files that a job writes. Addresses are assigned first, and written in their order. */
 typedef struct KvOutput
 {
 	KvStore    *store;
 	uint32		shard_id;
-	uint16		flags;			/* of its value files */
+	uint16		flags;			/* flags of its value files */
 	uint16		order;
-	uint64		expected;		/* about so many bytes are still to be placed */
-	KvAddress	next;			/* places for value files that are reserved … */
-	KvAddress	end;			/* … up to here */
+	uint64		expected;		/* estimate of the bytes that have no address yet */
+	KvAddress	next;			/* addresses reserved for value files, from here ... */
+	KvAddress	end;			/* end of the reserved addresses */
 	int			nvalue_files;
 	int			room;
-	KvValueFile *value_files;	/* in the order of addresses; used: what is given out */
-	File		file;			/* of the value file that is written, or -1 */
+	KvValueFile *value_files;	/* sorted by address; used: the bytes assigned */
+	File		file;			/* the value file being written, or -1 */
 	KvFileId	id;
 	uint64		allocated;
 } KvOutput;
 
-/* Nothing is placed yet. */
+/* Begins an output without value files. */
 extern void kv_output_begin(KvOutput *output, KvStore *store, uint32 shard_id);
-/* Where a value goes; whole: it has its blocks for itself. */
+/* Assigns an address to a value; whole: the value does not share its blocks. */
 extern KvAddress kv_output_address(KvOutput *output, Size len, bool whole);
-extern void kv_output_align(KvOutput *output);	/* the next begins on a block */
-/* Whole blocks.  Addresses rise from call to call.  ERROR (53100) if the disk is full. */
+extern void kv_output_align(KvOutput *output);	/* the next value begins a block */
+/* Writes whole blocks. Addresses rise from call to call. ERROR (53100) if the disk is full. */
 extern void kv_output_write(KvOutput *output, KvAddress address, const char *blocks, Size len);
-/* All is written: makes the files durable, names included. */
+/* Ends writing: makes the files and their names durable. */
 extern void kv_output_finish(KvOutput *output);
-/* Never raises; takes the files out of sight, unless a manifest names them.  Takes extend_lock. */
+/* Never raises. Unless keep, renames the files for removal. Takes extend_lock. */
 extern void kv_output_end(KvOutput *output, bool keep);
 
-/* ---- beside.c ---- */
-/* … and ERROR if it was dropped, which waits for the job */
+/* ---- yield.c ---- */
+/* serves interrupts; ERROR if the store was dropped, since DROP waits for the job */
 extern void kv_job_interrupts(const KvStore *store);
 /*
- * In kvfdw compactor: a job of this store begins, for order or not; others: another store is known
- * to be due. It has ended, in whatever way.
+ * In kvfdw compactor: a job of this store begins, which sorts or not; others: another store is
+ * known to be due. kv_beside_end: the job has ended, for whatever reason.
  */
 extern void kv_beside_begin(const KvStore *store, bool sorts, bool others);
 extern void kv_beside_end(void);
 /*
- * In a job that goes at a pace: is another store due, to be compacted or to be counted for that?
- * Beside
- * a pass for order: is any?  Once true it stays so.  Takes the registry's lock and those of shards.
+ * In a paced job: is another store due to be compacted, or to be counted for that? During a sort
+ * job: is any store due? Once true, the answer stays true. Takes the registry lock and shard locks.
  */
 extern bool kv_job_is_awaited(void);
 /*
- * … and is a pass for order to give way? It is if writers wait for room, or if a store that is due
- * has come half way from its mark to its bound.
+ * Must a sort job give way? It must if a writer waits for space, or if a due store has come half
+ * way from its mark to its limit.
  */
 extern bool kv_job_gives_way(void);
 
 /* ---- pace.c ---- */
 
-/* A part of the time. */
+/* A measured part of the time. */
 typedef struct KvPaceTimes
 {
-	uint64		calls;			/* reads and writes of values in it that are no job's */
+	uint64		calls;			/* value reads and writes in it by others than jobs */
 	int64		us;
 } KvPaceTimes;
 
-/* How a job goes at a pace; zeroed: it does not rest. */
+/* The pace of a job; zeroed: the job does not rest. */
 typedef struct KvPace
 {
 	KvStore    *store;
 	KvShard    *shard;
 	KvJobAim	aim;
-	bool		flushes;		/* it is the shard's maintainer */
-	TimestampTz since;			/* it works, … */
-	uint64		calls_since;	/* … and others had done so much then */
-	TimestampTz looked;			/* at what others do, … */
-	uint64		calls;			/* … which came to so many */
-	bool		busy;			/* they did something since the look before */
-	double		share;			/* of the time, beside them */
-	KvPaceTimes working;		/* since that share was last looked at, of it … */
-	KvPaceTimes resting;		/* … and of others */
-	uint64		bytes;			/* read and written since the last rest, … */
-	uint64		work;			/* … with those that stand for keys, … */
-	uint64		done;			/* … such before that, … */
-	uint64		expected;		/* … and in all, about */
-	int64		room;			/* until the bound, at most, since it began */
+	bool		flushes;		/* the job is the shard's maintainer */
+	TimestampTz since;			/* the start of the present work */
+	uint64		calls_since;	/* calls of others at that time */
+	TimestampTz looked;			/* the last check of the calls of others */
+	uint64		calls;			/* calls of others at that check */
+	bool		busy;			/* others made calls since the check before */
+	double		share;			/* the job's share of the time while others are busy */
+	KvPaceTimes working;		/* work since the share was last adjusted */
+	KvPaceTimes resting;		/* rests since the share was last adjusted */
+	uint64		bytes;			/* bytes read and written since the last rest */
+	uint64		work;			/* bytes plus the equivalent of merged keys since the last rest */
+	uint64		done;			/* work before the last rest */
+	uint64		expected;		/* estimate of all work */
+	int64		room;			/* greatest distance to the limit since the job began */
 } KvPace;
 
-extern int	kv_compact_rate;	/* MB/s; 0: by itself */
-/* it begins to work on that */
+extern int	kv_compact_rate;	/* MB/s; 0: automatic */
+/* the job begins to work on the shard */
 extern void kv_pace_begin(KvPace *pace, KvStore *store, KvShard *shard, KvJobAim aim);
-/* so many are still to be read and written, and merged */
+/* sets the bytes still to be read, written and merged */
 extern void kv_pace_expect(KvPace *pace, uint64 bytes);
-/* So much was read or written: perhaps rest.  Serves interrupts; no lock held. */
+/* So many bytes were read or written: rests if due. Serves interrupts; no lock held. */
 extern void kv_pace(KvPace *pace, uint64 bytes);
-extern void kv_pace_keys(KvPace *pace, uint64 keys);	/* … or so many keys were merged */
+extern void kv_pace_keys(KvPace *pace, uint64 keys);	/* the same for merged keys */
 /*
- * Flushes as kv_shard_empty_logs and, with moves, kv_shard_rewrite do, at that pace as long as
- * nobody waits for it.
+ * Flushes like kv_shard_empty_logs or, with moves, kv_shard_rewrite. Keeps to the pace as long as
+ * no process waits for the flush.
  */
 extern void kv_pace_flush(KvPace *pace, KvStore *store, uint32 shard_id, KvMoves *moves);
-#define KV_PACE_KEY		256		/* bytes: merging a key costs about as much as to move so many */
+#define KV_PACE_KEY		256		/* bytes: merging one key costs about as much as moving so many */
 
 /* ---- slice.c ---- */
 
-/* A value that is moved. */
+/* A value that is being moved. */
 typedef struct KvMoving
 {
 	KvLocation	from;
 	KvAddress	to;
 	uint32		len;
-	uint32		crc;			/* of the version there; when it is moved: here */
-	Size		key;			/* in the slice's keys */
+	uint32		crc;			/* checksum of the version at from; once moved, at to */
+	Size		key;			/* offset in the slice's keys */
 	int			keylen;
 	uint8		kind;
 	bool		moved;
-	char	   *at;				/* in the slice's image; NULL: it is streamed */
+	char	   *at;				/* its bytes in the slice's image; NULL: it is streamed */
 } KvMoving;
 
-/* What of the image lies in one piece on the device. */
+/* A part of the image that is contiguous on the device. */
 typedef struct KvExtentOut
 {
 	KvAddress	begin;
@@ -166,16 +165,16 @@ kv_new_location(const KvMoving *value)
 	return KV_LOCATION_MAKE(KV_LOCATION_FORM(value->from), value->to);
 }
 
-/* Blocks of the output that are to be in the value cache, and are not (keep.c). */
+/* Blocks of the output that belong into the value cache and are not there yet (keep.c). */
 typedef struct KvKept
 {
 	KvAddress  *blocks;			/* palloc'd */
 	uint64		n;
 	uint64		room;
-	uint64		seen;			/* how many there were */
-	KvAddress	last;			/* of these */
-	bool		sorted;			/* … and so many … */
-	uint64		done;			/* … have been read */
+	uint64		seen;			/* how many such blocks there were */
+	KvAddress	last;			/* the last one of these */
+	bool		sorted;			/* blocks are sorted by address */
+	uint64		done;			/* number of blocks that have been read */
 } KvKept;
 
 typedef struct KvSlice
@@ -183,103 +182,101 @@ typedef struct KvSlice
 	KvStore    *store;
 	uint32		shard_id;
 	KvOutput   *output;
-	KvRunWriter *relocations;	/* where it is noted what has been moved */
-	KvValueFile *inputs;		/* by address; DAMAGED: a value in it could not be read */
+	KvRunWriter *relocations;	/* notes what has been moved */
+	KvValueFile *inputs;		/* sorted by address; DAMAGED: a value in it could not be read */
 	int			ninputs;
-	uint64		moved;			/* bytes of values, so far */
+	uint64		moved;			/* bytes of values moved so far */
 	KvPace	   *pace;
 
-	char	   *image;			/* what is written, as it will be in the output */
+	char	   *image;			/* the output as it will be written */
 	Size		image_size;
 	Size		image_used;
-	char	   *read;			/* what is read at once */
+	char	   *read;			/* memory for reads */
 	KvIoRequest *requests;
 	int			nvalues;
 	int			room;
-	KvMoving   *values;			/* in the order of keys */
+	KvMoving   *values;			/* in key order */
 	KvMoving  **by_address;
 	StringInfoData keys;
 	int			nextents;
 	int			extents_capacity;
 	KvExtentOut *extents;
-	uint64		streamed;		/* bytes of those that are not in the image */
-	KvKept		kept;			/* of all slices */
+	uint64		streamed;		/* bytes of values that are not in the image */
+	KvKept		kept;			/* of all slices of the job */
 } KvSlice;
 
-/* It is empty, and may have about so much memory; store, shard, output and inputs are set. */
+/* Begins an empty slice with about so much memory. Store, shard, output and inputs are set. */
 extern void kv_slice_begin(KvSlice *slice, Size memory);
-/* Does the value lie in a value file that is to be emptied? */
-extern int	kv_slice_input(const KvSlice *slice, KvLocation location);	/* or -1 */
-/* One value more, in the order of keys.  False: the slice is full; write it first. */
+/* The index of the input that has the value. */
+extern int	kv_slice_input(const KvSlice *slice, KvLocation location);	/* -1: none */
+/* Adds a value; keys come in order. False: the slice is full and must be written first. */
 extern bool kv_slice_add(KvSlice *slice, KvKey key, const KvVersion *version);
-/* Move its values, and begin it anew.  Serves interrupts. */
+/* Moves the slice's values, and begins the next slice. Serves interrupts. */
 extern void kv_slice_write(KvSlice *slice);
 
 /* ---- keep.c ---- */
-/* one that has been moved; its image is there still */
+/* for a value that has been moved, while its image exists */
 extern void kv_keep_value(KvSlice *slice, const KvMoving *value);
-extern void kv_keep_pages(const KvSlice *slice);	/* … and all of a slice have */
-extern void kv_keep_tier(const KvSlice *slice);	/* likewise */
-/* entries name the new addresses: some of the rest. False: there is no more */
+extern void kv_keep_pages(const KvSlice *slice);	/* after all values of a slice were moved */
+extern void kv_keep_tier(const KvSlice *slice);	/* after all values of a slice were moved */
+/* after entries name the new addresses: reads some noted blocks. False: none is left */
 extern bool kv_keep_some(KvSlice *slice);
 
 /* ---- walk.c ---- */
 
-/* The runs of a shard at one moment, open. */
+/* The open runs of a shard at one moment. */
 typedef struct KvWalk
 {
 	KvStore    *store;
 	uint32		shard_id;
 	bool		has_base;
-	uint32		base_run;		/* of the shard then, … */
-	uint32		first_log;		/* … and the first log that was not in runs */
+	uint32		base_run;		/* base run of the shard at that moment */
+	uint32		first_log;		/* the first log that was not in runs at that moment */
 	KvPace	   *pace;
 	KvRunMerge	runs;
 } KvWalk;
 
-/* What counting says, besides what the value files note. */
+/* Results of a count, in addition to those that the value files store. */
 typedef struct KvCounted
 {
 	uint64		held;			/* as in KvJobResult */
-	KvAddress	open_address;	/* the value file that was open, or 0, … */
-	uint64		open_used;		/* … how far it was, … */
-	uint64		open_live;		/* … and what of that is live */
-	uint64		pairs;			/* values that follow another in the order of keys, … */
-	uint64		near;			/* … and of these, those that lie behind it, close by */
+	KvAddress	open_address;	/* the value file that was open, or 0 */
+	uint64		open_used;		/* bytes that were used in it */
+	uint64		open_live;		/* bytes of these that are live */
+	uint64		pairs;			/* values that follow another one in key order */
+	uint64		near;			/* of these, values stored shortly after the other one */
 } KvCounted;
 
-/* ERROR for damaged runs; those that were opened kv_walk_end closes then. */
+/* Opens the runs. On ERROR for a damaged run, kv_walk_end closes those that are open. */
 extern void kv_walk_begin(KvWalk *walk, KvStore *store, uint32 shard_id, KvPace *pace);
 /*
- * Hands on each version that survives, keys in order, the newest first; behind: it is behind a
- * newer one of its key.  Its status is set.  The walk is at its end then.
+ * Passes each surviving version to the callback: keys in order, newest version first, with its
+ * status, and whether a newer version of the key precedes. Ends at the end of the runs.
  */
 extern void kv_walk(KvWalk *walk,
 					void (*each) (void *arg, KvKey key, const KvVersion *version, bool behind),
 					void *arg);
 extern void kv_walk_end(KvWalk *walk);	/* never raises */
 /*
- * Counts what is live in each value file of the shard, and has the value files note it. Writes
- * nothing
- * but what is recent to a run, if there is anything.  walk: what the caller ends after an ERROR.
+ * Counts the live bytes of each value file of the shard, and stores them there. Writes nothing
+ * except a run of recent entries, if there are any. walk: the caller ends it after an ERROR.
  */
 extern void kv_walk_count(KvWalk *walk, KvStore *store, uint32 shard_id, KvPace *pace,
 						  KvCounted *counted);
 
 /* ---- inputs.c ---- */
 /*
- * Marks the shard's value files that are to be emptied, and lists them by address, palloc'd; *live:
- * about
- * what is to be moved. For the bound that is no more than room, but for the first of them. What is
- * live in them was counted.
+ * Marks the shard's value files that are to be emptied, and lists them by address, palloc'd. *live
+ * is an estimate of the bytes to be moved. For the limit it is at most room, except for the first
+ * file. The caller has counted the live bytes.
  */
 extern int	kv_choose_inputs(KvStore *store, uint32 shard_id, const KvJobPlan *plan, uint64 room,
 							 KvValueFile **inputs, uint64 *live);
-/* Would a value file like this be one? */
+/* Would a value file like this be chosen? */
 extern bool kv_job_pays(const KvJobPlan *plan, uint64 used, uint64 live, bool elsewhere);
 /*
- * Nothing more goes into value files of the shard that are to leave their tablespace. Has it one
- * that a job can empty, as far as can be seen without counting? *any: set if it has one at all.
+ * Closes value files of the shard that are to leave their tablespace to new values. Can a job empty
+ * one of these, as far as is known without a count? Sets *any if there is one at all.
  */
 extern bool kv_shard_leaves(KvStore *store, uint32 shard_id, bool *any);
 
@@ -287,12 +284,12 @@ extern bool kv_shard_leaves(KvStore *store, uint32 shard_id, bool *any);
 
 typedef enum KvTaskKind
 {
-	KV_TASK_BOUNDS,				/* so that it keeps to its bound; the first of these comes first */
-	KV_TASK_LEAVES,				/* to another tablespace */
-	KV_TASK_SORTS				/* for order */
+	KV_TASK_BOUNDS,				/* to keep the store within its limit; such tasks come first */
+	KV_TASK_LEAVES,				/* to move value files to another tablespace */
+	KV_TASK_SORTS				/* to sort values by key */
 } KvTaskKind;
 
-/* What is to be done. */
+/* The next job of a store. */
 typedef struct KvTask
 {
 	KvStore    *store;
@@ -300,15 +297,15 @@ typedef struct KvTask
 	KvJobPlan	plan;
 	double		urgency;		/* how far the store is beyond its mark */
 	uint32		served;			/* KvTried.served of the store */
-	/* others compact shards of it, or are to release what jobs have emptied */
+	/* other processes compact its shards, or have yet to release emptied files */
 	bool		others;
-	uint64		written;		/* KvShard.written then */
+	uint64		written;		/* KvShard.written when the job began */
 	KvJobResult result;
 	long		took_ms;
-	int			sqlerrcode;		/* 0: it went through */
+	int			sqlerrcode;		/* 0: the job succeeded */
 } KvTask;
 
-/* What its plan is for. */
+/* The kind of task that a plan is for. */
 static inline KvTaskKind
 kv_task_kind(const KvTask *task)
 {
@@ -317,63 +314,62 @@ kv_task_kind(const KvTask *task)
 }
 
 /* ---- tried.c ---- */
-#define KV_RETRY_MS		10000	/* after what has failed; twice as long each time, … */
-#define KV_RETRY_MOST_MS 300000 /* nothing is left alone for longer than this at once, … */
-/* … but for what was given up: for so many times as long as it took */
+#define KV_RETRY_MS		10000	/* delay after a failure; doubled each time */
+#define KV_RETRY_MOST_MS 300000 /* maximum delay */
+/* a sort job that gave up is delayed by so many times its duration */
 #define KV_VAIN_REST	4
 
-extern uint32 kv_compact_rounds;	/* of the compactor; the one of now */
+extern uint32 kv_compact_rounds;	/* number of the compactor's present round */
 
-/* What this process knows of a store (shard: -1), or of a shard that is left alone. */
+/* The process's notes about a store (shard: -1), or about a shard that is left alone. */
 typedef struct KvTriedKey
 {
 	uint32		cache_id;
 	int32		shard;
-	uint32		task;			/* KvTaskKind: each is left alone by itself */
+	uint32		task;			/* KvTaskKind: each has its own delay */
 } KvTriedKey;
 
 typedef struct KvTried
 {
 	KvTriedKey	key;
-	bool		going;			/* of a store: down to the stop mark, … */
-	bool		busy;			/* … and there was something to do when it was last looked at, … */
-	uint32		served;			/* … in which round for the last time; 0: in none */
-	bool		at_rest;		/* it has a bound, and is within it */
-	uint64		freed;			/* of a store: KvStore.space_freed, … */
-	/* … since when it is that, or a job has ended; 0: nothing is to go … */
+	bool		going;			/* of a store: it is being compacted down to its stop mark */
+	bool		busy;			/* of a store: there was something to do at the last check */
+	uint32		served;			/* of a store: the round in which it was last served; 0: never */
+	bool		at_rest;		/* of a store: it has a limit, and is within it */
+	uint64		freed;			/* of a store: KvStore.space_freed at freed_at */
+	/* when that changed last, or a job ended; 0: no file is to be removed */
 	TimestampTz	freed_at;
-	uint32		images_failed;	/* … and KvStore.images_failed then */
-	uint32		stuck_ms;		/* files do not go, and it is waited for so long; 0: they do */
-	/* the last time; 0: it is not left alone (a store: for want of space) */
+	uint32		images_failed;	/* KvStore.images_failed at freed_at */
+	uint32		stuck_ms;		/* removal of files hangs, and is waited for so long; 0: it works */
+	/* the last delay; 0: it is not left alone (a store: for lack of disk space) */
 	uint32		retry_ms;
 	TimestampTz until;
 	KvSpaceWait why;
-	KvShardSpace then;			/* how it stood */
+	KvShardSpace then;			/* the shard's space at that time */
 	uint64		horizon;
-	/* of a store: since it has this moved_lsn, no value file is elsewhere any more; … */
+	/* of a store: at this moved_lsn no value file is in another tablespace */
 	uint64		left;
-	uint32		leaving;		/* … until then, the shard that was found last */
-	/* of a shard that may be put in order: write buffers and bytes then, … */
+	uint32		leaving;		/* of a store: until then, the shard that was found last */
+	/* of a shard that may be sorted: its writes at the time since */
 	uint64		writes;
-	TimestampTz since;			/* … and since when there are no more */
-	uint32		looked;			/* when it was last asked for, in rounds */
+	TimestampTz since;			/* when the shard was first seen with these writes */
+	uint32		looked;			/* the round of the last kv_tried */
 } KvTried;
 
-/* shard: -1 for the store.  NULL: nothing is known of it, unless it is to be entered. */
+/* shard: -1 for the store. NULL: there are no notes, and enter is false. */
 extern KvTried *kv_tried(const KvStore *store, int32 shard, KvTaskKind kind, bool enter);
 extern void kv_tried_forget(const KvStore *store, int32 shard, KvTaskKind kind);
 /*
- * Forget those that nobody has asked for since a round over all stores, unless they may be tried
- * before long; again: leave none alone any more.
+ * Forgets notes that no round since the given one has used, except those that still delay a retry;
+ * again: ends all delays.
  */
 extern void kv_tried_forget_old(uint32 since, bool again);
-extern bool kv_tried_any_left_alone(void);	/* or are there files that do not go? */
-/* shard: -1 for all of the store. */
+/* is a store or shard left alone, or does removal of files hang? */
+extern bool kv_tried_any_left_alone(void);
+/* Leaves a shard alone for a while; -1: the whole store. */
 extern void kv_leave_alone(const KvTask *task, int32 shard, KvSpaceWait why,
 						   const KvShardSpace *then);
-/*
- * Is the shard left alone? horizon: kv_xid_horizon(). *when is lowered to when it is not any more.
- */
+/* Is the shard left alone? horizon: kv_xid_horizon(). Lowers *when to the end of the delay. */
 extern bool kv_is_left_alone(const KvStore *store, uint32 shard, KvTaskKind kind,
 							 const KvShardSpace *now, uint64 horizon, TimestampTz *when,
 							 KvSpaceWait *why);
@@ -389,23 +385,21 @@ typedef enum KvCompactOrder
 
 extern int	kv_compact_sort;
 extern int	kv_release_ms;
-extern int	kv_look_ms;			/* all stores are looked at so often */
+extern int	kv_look_ms;			/* interval between two checks of all stores */
 
-/* On a standby no store at another level has anything. */
+/* False on a standby for stores of other levels than full: these have no values there. */
 extern bool kv_is_compacted_here(const KvStore *store);
 /*
- * What the bound of a store asks for, if anything; who writes to it is told whether to wait for
- * that.
- * *when is lowered to when it is to be looked at again.  task is zeroed before.
+ * Finds a job that keeps the store within its limit, and tells its writers whether to wait for
+ * that. Lowers *when to the time of the next check. The caller has zeroed task.
  */
 extern bool kv_task_find_due(KvStore *store, bool backup, TimestampTz *when, KvTask *task);
 /*
- * Have the store follow to another tablespace, if that is noted and it is not left alone. ERROR: it
- * cannot, and is left
- * alone for a while.  *when is lowered to when it is not any more.
+ * Makes the store follow to another tablespace, if that is noted and not delayed. On ERROR it is
+ * delayed. Lowers *when to the end of the delay.
  */
 extern bool kv_task_follow(KvStore *store, TimestampTz *when);
-/* As kv_task_find_due, and what is to leave its tablespace, or to be put in order. */
+/* Like kv_task_find_due; also finds jobs for tablespaces and sort jobs. */
 extern bool kv_task_find(KvStore *store, bool backup, TimestampTz *when, KvTask *task);
 
 #endif							/* KV_COMPACT_INTERNAL_H */

@@ -1,20 +1,20 @@
 /*
  * job.c
- *		One compaction of one shard; compact.h says what it does.
+ *		One compaction job of one shard; compact.h lists its steps.
  *
- * Why what a job does is right whatever happens beside it:
+ * Why a job is right whatever other processes do in the meantime:
  *
- *	- An entry that names an input lies in the runs that are walked, for all of them do
- *	  (I 15), and nothing that is written from then on names one.  The flush at the end
- *	  keeps of these runs no more than the walk has seen, for its horizon is the same or later.
- *	- If it meets an entry all the same that names an input and is not in the relocation file
- *	  it keeps it as it is, and the input stays: a job can fail to empty a value file, never
- *	  lose a value.
- *	- Flushes of others in between emit old locations, which stay good.
- *	- Readers look a key up again if they do not find its value where it was (I 16).
+ * - An entry that names an input is in the walked runs, because all such entries are (I 15), and no
+ *   later write names one. The flush at the end has the same horizon or a later one, so it keeps of
+ *   these runs no more than the walk has seen.
+ * - If the flush still meets an entry that names an input and is not in the relocation file, it
+ *   keeps the entry, and the input stays. A job can fail to empty a value file, but never lose a
+ *   value.
+ * - Flushes by others in between emit old locations, which stay valid.
+ * - A reader that does not find a value where it was looks the key up again (I 16).
  *
- * The relocation file has a number of its own among the shard's runs, and no manifest names
- * it, so a crash leaves a run that is swept.
+ * The relocation file has a number among the shard's runs, and no manifest names it. So a crash
+ * leaves a run file that recovery removes.
  */
 #include "postgres.h"
 
@@ -44,7 +44,7 @@ static int	compact_memory_kb = 64 * 1024;
 bool		kv_test_compactions = false;
 #endif
 
-/* values are in order if fewer than one in so many does not follow the last */
+/* values are in order if at most one in so many does not follow its predecessor */
 #define KV_UNSORTED_SHARE 8
 
 typedef struct KvJob
@@ -52,18 +52,19 @@ typedef struct KvJob
 	KvStore    *store;
 	uint32		shard_id;
 	const KvJobPlan *plan;
-	uint64		to_move;		/* about so many bytes, which the store's account knows */
-	uint64		held;			/* as in KvJobResult … */
-	bool		was_sorted;		/* … as this is … */
-	bool		gave_up;		/* … and this */
+	/* estimated bytes to be moved, which the store's account has set aside */
+	uint64		to_move;
+	uint64		held;			/* as in KvJobResult */
+	bool		was_sorted;		/* as in KvJobResult */
+	bool		gave_up;		/* as in KvJobResult */
 	KvPace		pace;
 	KvWalk		walk;
 	KvSlice		slice;
 	KvOutput	output;
-	uint32		number;			/* of the relocation file; 0: none */
+	uint32		number;			/* number of the relocation file; 0: none */
 	KvMoves		moves;
-	KvProgress	outer;			/* what the process was at before */
-	bool		done;			/* it went through */
+	KvProgress	outer;			/* the progress that the process reported before */
+	bool		done;			/* the job has succeeded */
 } KvJob;
 
 const char *const kv_job_phase_names[] = {
@@ -118,9 +119,14 @@ kv_compact_gucs(void)
 #endif
 }
 
-/* ---- the role ---- */
+/*
+ * ---- the compactor's role ----
+ */
 
-/* Wait until nobody compacts the shard, and do it then.  False: it was split meanwhile. */
+/*
+ * Waits until no process compacts the shard, and becomes its compactor. False: the shard was split
+ * in the meantime.
+ */
 static bool
 become_compactor(KvShard *shard)
 {
@@ -155,7 +161,7 @@ set_phase(KvJob *job, KvJobPhase phase)
 	kv_space_beat(job->store);
 }
 
-/* The job has ended, in whatever way.  What it leaves is named by a manifest. */
+/* Ends the job, for whatever reason. A manifest names the files that it leaves. */
 static void
 end_job(KvJob *job)
 {
@@ -185,7 +191,7 @@ end_job(KvJob *job)
 	ConditionVariableBroadcast(&shard->changed);
 }
 
-/* After an error, which may have come with a lock held, or at the end of the process. */
+/* Called after an ERROR, perhaps with locks held, or at the end of the process. */
 static void
 end_failed(int code, Datum arg)
 {
@@ -195,7 +201,7 @@ end_failed(int code, Datum arg)
 
 /* ---- step 0 ---- */
 
-/* Close the open value file too, if it pays and there is not enough to win elsewhere. */
+/* Should the open value file be closed, too? It should if it pays and the others do not suffice. */
 static bool
 wants_open(const KvJob *job, const KvCounted *counted)
 {
@@ -212,7 +218,7 @@ wants_open(const KvJob *job, const KvCounted *counted)
 	return space.to_win - space.to_win_open < job->plan->enough;
 }
 
-/* Bytes of the shard's runs. */
+/* The bytes of the shard's runs. */
 static uint64
 bytes_of_runs(const KvJob *job)
 {
@@ -235,10 +241,9 @@ bytes_of_runs(const KvJob *job)
 }
 
 /*
- * So much may be moved by a job that nobody waits for, lest it fill the file system for all: the
- * old value files go after the new ones have come, and so do the runs, which are merged; and there
- * is
- * the relocation file.  Less than 0: nothing may be written.
+ * The bytes that a job may move for which no process waits, so that it does not fill the file
+ * system. The old value files are removed after the new ones are written, and so are merged runs;
+ * the relocation file comes on top. Negative: nothing may be written.
  */
 static int64
 room_to_move(const KvJob *job)
@@ -246,7 +251,7 @@ room_to_move(const KvJob *job)
 	uint64		spare = job->plan->paced ? kv_io_space_to_spare(KV_DIRECTORY) : PG_UINT64_MAX;
 	int64		room = (int64) Min(spare, PG_INT64_MAX) - (int64) (2 * bytes_of_runs(job));
 
-	/* then only runs are written beside the table's other files */
+	/* then only runs share a file system with the table's other files */
 	if (job->plan->paced && OidIsValid(job->store->shape.tablespace) && room >= 0)
 		room = (int64) Min(kv_io_space_to_spare(kv_path_values(&job->store->key)), PG_INT64_MAX);
 	return room;
@@ -277,7 +282,9 @@ keys_of_runs(const KvShard *shard)
 	return shard->files.frozen_keys + shard->files.unfrozen_entries;
 }
 
-/* The entries of all value files are in runs, and what is dead in them is known exactly. */
+/*
+ * Ensures that the entries of all value files are in runs, counts dead bytes, and chooses inputs.
+ */
 static void
 choose(KvJob *job)
 {
@@ -326,7 +333,7 @@ gives_way(const KvJob *job)
 	return job->plan->unless_sorted && (kv_job_gives_way() || is_to_be_split(job));
 }
 
-/* Before a slice is written. */
+/* Called before a slice is written. */
 static void
 look_up(KvJob *job)
 {
@@ -355,7 +362,7 @@ gather(void *arg, KvKey key, const KvVersion *version, bool behind)
 	}
 }
 
-/* A relocation file without entries, to be written. */
+/* Begins to write a relocation file. */
 static KvRunWriter *
 begin_relocations(KvJob *job, KvRunIds *ids)
 {
@@ -369,7 +376,7 @@ begin_relocations(KvJob *job, KvRunIds *ids)
 	return kv_run_create(kv_path_run(&job->store->key, job->shard_id, job->number), ids);
 }
 
-/* Keep room in the list for what has been written. */
+/* Reserves capacity in the list for the files that were written. */
 static void
 promise_room(KvJob *job)
 {
@@ -438,9 +445,11 @@ move_values(KvJob *job)
 	KV_STOP_POINT("compact_written");
 }
 
-/* ---- all of them ---- */
+/*
+ * ---- the whole job ----
+ */
 
-/* What has become of the inputs. */
+/* Reports on the inputs: which are empty, which are damaged. */
 static void
 look_back(KvJob *job, KvJobResult *result)
 {
@@ -465,7 +474,10 @@ look_back(KvJob *job, KvJobResult *result)
 	kv_stat_add(job->store, KV_COUNT_MOVED_BYTES, slice->moved);
 }
 
-/* What had no room in the value cache beside its old address.  Nothing moves any more. */
+/*
+ * Reads into the value cache the blocks that had no memory there while their old copies were. All
+ * moves are done by now.
+ */
 static void
 keep(KvJob *job)
 {

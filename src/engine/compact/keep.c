@@ -1,19 +1,18 @@
 /*
  * keep.c
- *		What readers have in memory of values that are moved they have in the new addresses, too.
+ *		Keeps moved values cached, at their new addresses.
  *
- *	value cache		As long as the job runs entries name the old addresses, and readers find the
- *	values
- *					there.  So what is cached is cached in its new address as well where there is
- *					room, and nothing makes way for it; the rest is noted.  When entries name the
- *					new addresses the blocks of the old ones have made room (flush/), and what was
- *					noted is read.
- *	recent ring		What was read there is as good as read in its new address.
- *	second tier		What comes into a piece of the output is there in its new address if some of it
- *	was there or in
- *					the recent ring, and either most of it or the tier has room: else it would be
- *					asked for there in vain, and the home may be slow.
- *	page cache		If most of what a slice has moved was there, all of it is to be there.
+ *	value cache		While the job runs, entries name the old addresses and readers find the values
+ *					there. A cached value is also cached at its new address if there is free
+ *					memory; nothing is evicted for it. Other blocks are noted. When entries name
+ *					the new addresses, the old blocks have left the cache (flush/), and the noted
+ *					blocks are read.
+ *	recent ring		Values read at old addresses count as read at their new ones.
+ *	second tier		A piece of the output goes to the tier if some of it was there or in the
+ *					recent ring, and either most of it was or the tier has free space. Otherwise
+ *					readers would miss it in the tier, and the home may be slow.
+ *	page cache		If most of the values that a slice has moved were there, all its values go
+ *					there.
  */
 #include "postgres.h"
 
@@ -29,9 +28,9 @@
 #include "engine/value/value.h"
 
 #define KV_TIER_PUT		(256 * 1024)	/* bytes that go to the second tier at once: whole frames */
-#define KV_KEEP_STEP	4096	/* blocks that are read at once */
+#define KV_KEEP_STEP	4096	/* number of blocks that are read at once */
 
-/* Note a block that is to be read; where there are more than the cache can have, some by chance. */
+/* Notes a block to be read; once there are more than the cache can hold, a random sample. */
 static void
 note(KvKept *kept, KvAddress block)
 {
@@ -117,7 +116,7 @@ kv_keep_pages(const KvSlice *slice)
 	}
 }
 
-/* Is a value in the second tier, or about to come there? */
+/* Is a value in the second tier, or about to go there? */
 static bool
 is_in_tier(const KvSlice *slice, const KvMoving *value)
 {
@@ -129,8 +128,8 @@ is_in_tier(const KvSlice *slice, const KvMoving *value)
 }
 
 /*
- * Of the values from one on that have come to an address before the end, how much is in the tier?
- * *next: the one behind.
+ * The bytes in the tier of the values from *next on whose new addresses are before the end. Moves
+ * *next to the first value after these.
  */
 static uint64
 bytes_in_tier(const KvSlice *slice, KvAddress end, int *next, uint64 *moved)
@@ -164,7 +163,7 @@ kv_keep_tier(const KvSlice *slice)
 		KvAddress	end = extent->begin + TYPEALIGN(KV_BLOCK, extent->len);
 		KvAddress	part;
 
-		/* as many bytes at once as the tier takes */
+		/* the tier takes as many bytes at once */
 		for (KvAddress at = extent->begin; at < end; at = part)
 		{
 			uint64		moved;
@@ -188,7 +187,7 @@ compare_addresses(const void *a, const void *b)
 	return left < right ? -1 : left > right;
 }
 
-/* In the order of addresses. */
+/* Sorts noted blocks by address. */
 static void
 sort_kept(KvKept *kept)
 {

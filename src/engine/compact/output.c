@@ -2,14 +2,14 @@
  * output.c
  *		The value files that a job writes.
  *
- * Their places are reserved together, so they are neighbours whatever writers open
- * meanwhile, and nobody else makes files there: no lock is needed to write them.  They are
- * in no list until a flush publishes them; a job that fails takes them out of sight, for the
- * maintainer to free, and after a crash they are files that nothing names (I 14).
+ * Their addresses are reserved together. So the files are neighbours, whatever files writers make
+ * in the meantime, and no other process makes files there: writing them needs no lock. They are in
+ * no list until a flush publishes them. A failed job renames them, and the maintainer frees them.
+ * After a crash no manifest names them (I 14).
  *
- * They are made durable one by one, when they are full.  So the flush that names them
- * publishes what is durable, at level 'keys' no COMMIT has to sync a whole shard, and an
- * image finds nothing to do.
+ * Each file is made durable when it is full. So the flush that names the files publishes durable
+ * data. At level 'keys' no COMMIT has to sync a whole shard, and an image need not sync them
+ * either.
  */
 #include "postgres.h"
 
@@ -31,7 +31,7 @@ kv_output_begin(KvOutput *output, KvStore *store, uint32 shard_id)
 	output->file = -1;
 }
 
-/* Places that are reserved, and hold no value file of it. */
+/* Gives back the reserved addresses that have no value file. */
 static void
 return_addresses(KvOutput *output)
 {
@@ -40,7 +40,7 @@ return_addresses(KvOutput *output)
 	output->next = output->end;
 }
 
-/* Have a place for a value file that can hold a value of this length. */
+/* Reserves an address for a value file that can hold a value of this length. */
 static void
 reserve(KvOutput *output, Size len)
 {
@@ -55,7 +55,7 @@ reserve(KvOutput *output, Size len)
 		return_addresses(output);
 	}
 
-	/* the first says how large they are; the others are to follow it */
+	/* the first one tells the size of the files; the others are to follow it */
 	output->next = kv_addresses_reserve(output->store, output->shard_id, len, 1, &output->end);
 	span = kv_file_span((KvFileId) {output->next});
 	if (output->expected > span)
@@ -135,7 +135,7 @@ path_of(const KvOutput *output, KvFileId id)
 	return kv_path_value(&output->store->key, id);
 }
 
-/* Have the file's space up to at least this offset. */
+/* Allocates the file's space up to at least this offset. */
 static void
 allocate(KvOutput *output, uint64 least)
 {
@@ -156,7 +156,7 @@ allocate(KvOutput *output, uint64 least)
 	output->allocated = size;
 }
 
-/* The value file that was written gets nothing more. */
+/* Closes the value file being written, truncates it to its used bytes, and syncs it. */
 static void
 close_value_file(KvOutput *output)
 {
@@ -218,7 +218,7 @@ kv_output_end(KvOutput *output, bool keep)
 	output->file = -1;
 	for (int i = 0; i < output->nvalue_files && !keep; i++)
 	{
-		/* to be freed by steps: while a file system discards much it may serve nobody */
+		/* freed step by step: a file system that discards much at once may block all I/O */
 		KvAddress	address = output->value_files[i].address;
 
 		if (kv_value_file_discard(output->store, address) != 0)

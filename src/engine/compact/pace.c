@@ -1,29 +1,25 @@
 /*
  * pace.c
- *		How fast a job goes that nobody waits for.
+ *		The pace of a job that no process waits for.
  *
- * It works a part of the time, and rests between two steps of about a megabyte for the other:
- * four fifths where nobody else has read or written values of late, else a quarter.  A pass for the
- * bound takes as much less or more of it as others leave or use of the room that there was, and is
- * to have ended when they have used most of that: so it takes no more than it must, never falls
- * behind,
- * and keeps an even pace. One that hurried at the end would have others, who have a pace of their
- * own,
- * wait for longer than it hurries. At the bound it takes all of the time, and where another store
- * is
- * to be compacted next, but half for order.  A rest ends when it comes to that.
+ * A job works a share of the time, and rests after each step of about a megabyte. Its share is four
+ * fifths if no other process has read or written values recently, else a quarter. A job for the
+ * limit adapts its share to what other processes use of the remaining space. It is to end when they
+ * have used most of that. So it takes no more than it must, is never late, and keeps an even pace.
+ * A job that hurried at the end would delay other processes, which have a pace of their own, for
+ * longer than it hurries. At the limit, or if another store is to be compacted next, it takes all
+ * of the time; a sort job takes half. A rest ends when this happens.
  *
- * Walks over the index rest, too, and the flushes of a job, unless another process waits for them:
- * where there are as many sessions as CPUs, who has one of these for a tenth of a second keeps all
- * of them waiting.
+ * Walks over the index rest, too, and so do the flushes of a job, unless another process waits for
+ * them. Where there are as many sessions as CPUs, a process that occupies a CPU for a tenth of a
+ * second delays all of them.
  *
- * What is measured is time, not bytes or calls.  Beside others each step takes longer, and the rest
- * behind it as well, so that most of the time is theirs, however much they do and whatever they
- * need of the machine. Where that is not enough, it shows: if they read and write values by less
- * than three quarters as often while it works as while it rests, it works by half as much, down to
- * a sixteenth, until
- * they do not suffer any more. So with its last share it takes a sixteenth of what they have, at
- * most, and goes on all the same.
+ * The measure is time, not bytes or calls. While others are busy each step takes longer, and so
+ * does the following rest. So most of the time is theirs, however much they do and whatever
+ * resource they need. If that is not enough, it shows in the rates of their reads and writes. If
+ * the rate during work is less than three quarters of the rate during rests, the job halves its
+ * share, down to a sixteenth, until others do not suffer any more. With its last share a job costs
+ * others at most a sixteenth of their rate, and still makes progress.
  */
 #include "postgres.h"
 
@@ -41,31 +37,30 @@
 #include "engine/shard/space.h"
 
 #define KV_PACE_STEP	((uint64) 1024 * 1024)
-#define KV_PACE_LOOK_MS 100		/* does somebody else use the device? */
+#define KV_PACE_LOOK_MS 100		/* interval between checks whether others use the device */
 #define KV_PACE_NAP_MS	20
 #define KV_PACE_LONGEST_MS 1000
 #define KV_DUTY_ALONE	0.8
-#define KV_DUTY_HURRIES	0.5		/* for order, where another store is to be compacted next */
+#define KV_DUTY_HURRIES	0.5		/* share of a sort job if another store is to be compacted next */
 #define KV_DUTY_BESIDE	0.25
-#define KV_DUTY_LEAST	(1.0 / 16)	/* beside others who suffer */
-/* a job is to have ended when others have used so much of the room that there was */
+#define KV_DUTY_LEAST	(1.0 / 16)	/* least share, while others suffer */
+/* a job is to end when others have used this part of the space that was left */
 #define KV_PACE_ROOM	0.75
 /*
- * it takes all of the time when so small a part of its work (1/4) is late, and next to none when it
- * is as early
+ * a job that is late by 1/KV_PACE_GAIN of its work takes all of the time; one that is as early
+ * takes next to none
  */
 #define KV_PACE_GAIN	4
 /*
- * reads and writes of others in rests, and an eighth as many while it works: of fewer nothing is
- * concluded
+ * least number of others' calls during rests, and an eighth as many during work, for a conclusion
  */
 #define KV_PACE_SAMPLE	400
-/* they suffer if they do less than such a part of what they do in rests */
+/* others suffer if their rate during work is less than this part of their rate during rests */
 #define KV_PACE_SUFFER	0.75
 
 int			kv_compact_rate = 0;
 
-/* Reads and writes of values so far that are no job's. */
+/* The reads and writes of values so far by others than jobs. */
 static uint64
 calls_of_others(void)
 {
@@ -97,16 +92,16 @@ kv_pace_expect(KvPace *pace, uint64 bytes)
 	pace->expected = pace->done + pace->work + bytes;
 }
 
-/* How much others do in a part of the time, and how long that was. */
+/* Adds the calls of others, and the duration, of a part of the time. */
 static void
 note(KvPaceTimes *times, uint64 calls, uint64 before, int64 us)
 {
-	/* somebody may have set them to 0 */
+	/* the statistics may have been reset */
 	times->calls += calls - Min(before, calls);
 	times->us += Max(us, 0);
 }
 
-/* Do others suffer?  Then it takes less of the time, and else more again. */
+/* Halves the share if others suffer; otherwise doubles it, up to a quarter. */
 static void
 look_back(KvPace *pace)
 {
@@ -126,8 +121,8 @@ look_back(KvPace *pace)
 }
 
 /*
- * How much less of the job is done than there should be, as far as others have used the room that
- * there was.
+ * The lateness of the job: the part that should be done, by the space that others have used, minus
+ * the part that is done.
  */
 static double
 behind(const KvPace *pace, int64 room)
@@ -139,8 +134,8 @@ behind(const KvPace *pace, int64 room)
 }
 
 /*
- * Does another process wait for the shard, or its next flush for this one? Redo has nobody who
- * waits for it.
+ * Does another process wait for the shard or, during a flush, for the shard's next one? Redo cannot
+ * say that it waits, so it always counts as waiting.
  */
 static bool
 is_awaited(const KvPace *pace)
@@ -149,7 +144,7 @@ is_awaited(const KvPace *pace)
 		(pace->flushes && (RecoveryInProgress() || kv_flush_is_awaited(pace->shard)));
 }
 
-/* What part of the time is work. */
+/* The share of the time for work. */
 static double
 duty(KvPace *pace)
 {
@@ -159,11 +154,12 @@ duty(KvPace *pace)
 	double		late;
 
 	kv_space_left(pace->store, &left, &bound_left);
-	pace->room = Max(pace->room, bound_left);	/* what compactions before this have emptied goes */
+	/* files that previous jobs have emptied are removed */
+	pace->room = Max(pace->room, bound_left);
 	if (is_awaited(pace) ||
 		(pace->aim == KV_JOB_SORTS ? kv_job_gives_way() : bound_left <= 0 || awaited ||
 		 kv_space_is_awaited()))
-		return 1;				/* for order: up to where it gives way */
+		return 1;				/* a sort job: until it gives way */
 	if (!pace->busy)
 		return KV_DUTY_ALONE;
 	if (awaited)
@@ -171,14 +167,14 @@ duty(KvPace *pace)
 	if (pace->aim == KV_JOB_BOUNDS)
 		late = behind(pace, bound_left) * KV_PACE_GAIN;
 	else if (pace->aim != KV_JOB_SORTS && left < 0)
-		late = (double) -left / (bound_left - left);	/* what comes next is for the bound */
+		late = (double) -left / (bound_left - left);	/* the next job is for the limit */
 	else
 		late = 0;
 	late = Max(Min(late, 1), -1);
 	return Max(pace->share + late * (late > 0 ? 1 - pace->share : pace->share), KV_DUTY_LEAST);
 }
 
-/* Work for a step is done: rest. */
+/* A step is done: rests. */
 static void
 rest(KvPace *pace)
 {
@@ -204,7 +200,7 @@ rest(KvPace *pace)
 		int64		rested = kv_clock() - now;
 
 		if (kv_compact_rate > 0)
-			/* MB/s are bytes/us */
+			/* MB/s equal bytes/us */
 			pause = Max(pause, (int64) (pace->bytes / kv_compact_rate) - worked);
 		pause -= rested;
 		if (pause <= 0 || rested < 0)
@@ -256,7 +252,7 @@ kv_pace_flush(KvPace *pace, KvStore *store, uint32 shard_id, KvMoves *moves)
 {
 	KvFlushRest rest = {merged, pace};
 
-	/* of the limit on what is moved nothing is left to be waited for now */
+	/* kvfdw.compact_rate limits moves only: forget their bytes */
 	pace->bytes = 0;
 	pace->flushes = true;
 	if (moves != NULL)

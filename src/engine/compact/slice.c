@@ -1,23 +1,22 @@
 /*
  * slice.c
- *		Values are moved, as many at once as fit into memory.
+ *		Moves as many values at once as fit into memory.
  *
- * A slice is gathered in the order of keys, and each value gets its new address then.  What
- * is to be written is an image of the output in memory, into which values are copied when
- * they have been read.  They are read in the order of their old addresses, so a slice is as
- * good as a sort of that many bytes:
+ * A slice is filled in key order, and each value gets its new address at that time. The output is
+ * built as an image in memory, into which values are copied when they have been read. They are read
+ * in the order of their old addresses. So a slice is equivalent to a sort of that many bytes:
  *
- *	- blocks that lie near each other are read by one request; what lies between two
- *	  costs less than a request of its own;
- *	- where a quarter of the blocks between the first and the last of an input are wanted,
- *	  all of them are read;
- *	- values are verified and copied while others are being read.
+ * - Blocks that are near each other are read by one request; reading the gap between two costs less
+ *   than a request of its own.
+ * - If a quarter of the blocks between the first and the last value of an input are wanted, all of
+ *   them are read.
+ * - Values are verified and copied while others are being read.
  *
- * A value is verified against its old address, and its checksum is completed for the new one
- * from the same pass over its bytes (I 4).  One that is missing, cut off or not what its entry
- * says is left where it is, and its input with it: nobody may take damage for the value.
+ * A value is verified against its old address, and the same pass over its bytes gives its checksum
+ * for the new one (I 4). A value that is missing, cut off or does not match its entry stays where
+ * it is, together with its input: damage is never copied under a valid checksum.
  *
- * Values too large for that are copied piece by piece, through a buffer of the job.
+ * Values that are too large for that are copied piece by piece, through a buffer of the job.
  */
 #include "postgres.h"
 
@@ -32,17 +31,19 @@
 #include "engine/compact/internal.h"
 #include "engine/value/value.h"
 
-#define KV_STREAM_LEAST	((Size) 1024 * 1024)	/* longer values are not held whole */
+#define KV_STREAM_LEAST	((Size) 1024 * 1024)	/* longer values are streamed */
 #define KV_READ_AREA	((Size) 4 * 1024 * 1024)	/* bytes that are read at once */
-#define KV_READ_LEN		((Size) 128 * 1024)	/* of one request for several values */
-#define KV_READS		1024	/* requests at once: an area of single blocks */
-#define KV_READ_GAP		((uint64) 3 * KV_BLOCK)	/* between two values that one request reads */
+#define KV_READ_LEN		((Size) 128 * 1024)	/* maximum length of a request for several values */
+#define KV_READS		1024	/* requests at once: enough for single blocks */
+#define KV_READ_GAP		((uint64) 3 * KV_BLOCK)	/* maximum gap between two values of one request */
 #define KV_READ_ALL		4		/* all blocks are read if one in so many is wanted */
 #define KV_WRITE_LEN	((Size) 1024 * 1024)
 
 KvMovedHook kv_moved_hook = NULL;
 
-/* ---- gathering ---- */
+/*
+ * ---- filling ----
+ */
 
 static char *
 get_blocks(Size bytes)
@@ -72,14 +73,14 @@ kv_slice_input(const KvSlice *slice, KvLocation location)
 	return i < slice->ninputs && slice->inputs[i].address == file_address ? i : -1;
 }
 
-/* What the slice takes, besides its image. */
+/* The memory of the slice, without its image. */
 static Size
 bookkeeping(const KvSlice *slice)
 {
 	return slice->nvalues * (sizeof(KvMoving) + sizeof(KvMoving *)) + slice->keys.len;
 }
 
-/* Put the value's new address into the image, behind what is there. */
+/* Appends space for the value to the image, at its new address. */
 static void
 add_to_image(KvSlice *slice, KvMoving *value)
 {
@@ -159,7 +160,9 @@ key_of(const KvSlice *slice, const KvMoving *value)
 	return key;
 }
 
-/* A value stays where it is: say so once for each value file, if anybody needs it. */
+/*
+ * Leaves a value where it is. Reports that once for each value file, unless nothing names the file.
+ */
 static void
 leave(KvSlice *slice, const KvMoving *value, const char *problem)
 {
@@ -168,7 +171,7 @@ leave(KvSlice *slice, const KvMoving *value, const char *problem)
 	KvShard    *shard = kv_shard(slice->store, slice->shard_id);
 	bool		listed;
 
-	/* a flush of others may have found that nothing names it any more */
+	/* a flush by another process may have found that no entry names it */
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	listed = kv_value_file_find(shard, address) != NULL;
 	LWLockRelease(&shard->lock);
@@ -184,7 +187,9 @@ leave(KvSlice *slice, const KvMoving *value, const char *problem)
 			 errhint("kvfdw_check() lists every damaged entry.")));
 }
 
-/* Is it what its entry says?  crc: of its bytes and key.  Then it gets its checksum. */
+/*
+ * Verifies a value by the checksum of its bytes and key, and gives it the one for its new address.
+ */
 static bool
 reseal(KvMoving *value, uint32 crc)
 {
@@ -196,10 +201,9 @@ reseal(KvMoving *value, uint32 crc)
 }
 
 /*
- * A read that has failed. Files go with their table, and the job ends with it. Where the file alone
- * has gone there is nothing to retry.  Anything else may work next time and ends the job; a device
- * error that the job before this has met as well stays, though, and is to cost the space of that
- * value file alone.
+ * Handles a failed read. If the table was dropped the job ends. A missing file needs no retry. Any
+ * other error may not occur next time, so it ends the job. But a device error that the previous job
+ * has met as well counts as permanent, and costs only the space of that value file.
  */
 static const char *
 unreadable(const KvSlice *slice, const KvMoving *value, int err)
@@ -213,7 +217,7 @@ unreadable(const KvSlice *slice, const KvMoving *value, int err)
 	return "a value cannot be read";
 }
 
-/* Take a value out of what has been read for it.  False: that does not have it. */
+/* Copies a value from a completed request, and verifies it. False: the request does not have it. */
 static bool
 take(KvSlice *slice, KvMoving *value, const KvIoRequest *request)
 {
@@ -226,7 +230,7 @@ take(KvSlice *slice, KvMoving *value, const KvIoRequest *request)
 											value->at, value->len));
 }
 
-/* Why it could not be taken. */
+/* Determines why a value could not be taken, and leaves it where it is. */
 static void
 refuse(KvSlice *slice, KvMoving *value, const KvIoRequest *request)
 {
@@ -269,7 +273,10 @@ end_byte(const KvMoving *value)
 	return TYPEALIGN(KV_BLOCK, kv_offset_of(KV_LOCATION_ADDRESS(value->from)) + value->len);
 }
 
-/* From *i on, which values lie in the same file?  How far apart may two be for one request? */
+/*
+ * Finds the end of the values from i on that are in the same file. Returns the greatest gap that
+ * one request of that file may read.
+ */
 static uint64
 choose_gap(const KvSlice *slice, int n, int i, int *behind)
 {
@@ -290,8 +297,8 @@ choose_gap(const KvSlice *slice, int n, int i, int *behind)
 }
 
 /*
- * Requests for the values of one file, from one on up to others, as many as go at once. Each is
- * tagged with its first value; behind the last one there is one more, of none.
+ * Makes requests for values of one file, as many as are sent at once. Each is tagged with its first
+ * value; one more tag after the last request marks the end.
  */
 static int
 make_requests(KvSlice *slice, int from, int behind, uint64 gap, int *nrequests)
@@ -335,8 +342,8 @@ make_requests(KvSlice *slice, int from, int behind, uint64 gap, int *nrequests)
 }
 
 /*
- * A KvIoDone: the values of a request are taken while others are under way. What is wrong is seen
- * later.
+ * A KvIoDone callback: takes the values of a request while others are under way. Failures are
+ * handled later.
  */
 static void
 take_all(KvIoRequest *request, void *arg)
@@ -347,7 +354,7 @@ take_all(KvIoRequest *request, void *arg)
 		(void) take(arg, *value, request);
 }
 
-/* Read some values of one file; returns how far it came. */
+/* Reads some values of one file. Returns the index of the first value not read. */
 static int
 read_some(KvSlice *slice, int from, int behind, uint64 gap)
 {
@@ -411,7 +418,7 @@ write_image(KvSlice *slice, const KvExtentOut *extent)
 	}
 }
 
-/* Copy a value piece by piece. */
+/* Copies a value piece by piece. */
 static void
 stream(KvSlice *slice, KvMoving *value)
 {
@@ -440,7 +447,7 @@ stream(KvSlice *slice, KvMoving *value)
 		{
 			const char *problem = got < 0 ? unreadable(slice, value, -got) : "a value is cut off";
 
-			/* its value file has a file all the same */
+			/* the output needs a file at this address in any case */
 			memset(out, 0, KV_BLOCK);
 			if (done == 0)
 				kv_output_write(slice->output, value->to, out, KV_BLOCK);
@@ -457,7 +464,7 @@ stream(KvSlice *slice, KvMoving *value)
 		leave(slice, value, "a value does not match its checksum");
 }
 
-/* Image and streamed values, in the order of addresses. */
+/* Writes the image and the streamed values, in the order of addresses. */
 static void
 write_values(KvSlice *slice)
 {

@@ -1,6 +1,6 @@
 /*
  * store.c
- *		Compacting all of a store, by hand; and who compacts what.
+ *		Manual compaction of a store, and the statistics of running jobs.
  */
 #include "postgres.h"
 
@@ -17,11 +17,11 @@
 #include "engine/buffer/buffer.h"
 
 #define KV_LOOK_MSEC	20
-#define KV_IMAGE_FAILURES 3		/* attempts, one in a second, without progress */
+#define KV_IMAGE_FAILURES 3		/* failed attempts without progress, at one a second */
 
 /*
- * What the store's retired value files wait for, the last thing first. until: of the first n
- * shards, those that wait for no later image than that.
+ * The last reason for which the store's retired value files wait. Of the first n shards only files
+ * count that wait for no image later than until.
  */
 static KvRetiredWait
 look_at_retired(KvStore *store, const uint32 *until, uint32 n, uint64 *bytes)
@@ -41,8 +41,9 @@ look_at_retired(KvStore *store, const uint32 *until, uint32 n, uint64 *bytes)
 }
 
 /*
- * Until what is retired now is not there any more, or waits for others, or no image can be made.
- * Returns for what.  What retires meanwhile, in jobs of others, is theirs.
+ * Waits until the files that are retired now are removed, or wait for something else than images,
+ * or images fail. Returns the reason for which they wait. Files that other jobs retire later do not
+ * count.
  */
 static KvRetiredWait
 wait_for_images(KvStore *store, uint64 *bytes)

@@ -1,35 +1,32 @@
 /*
  * task.c
- *		What the compactor is to do with a store: for its bound, for its tablespace, or for order,
- *		in this turn.
+ *		Decides the compactor's next job in a store: for its limit, its tablespace, or key order.
  *
- * For the bound (I 19) it is the shard with the most to win.
- * A job begins when there is room for what it may write: what jobs before it have emptied is there
- * until the shard's image is made and the maintainer has freed it. Where none of that has gone for
- * ten seconds, and no job ran, nobody waits for it, and it is given up: it does not count any more,
- * so jobs begin again
- * as far as there is room. If what they empty does not go either, that is given up twice as much
- * later, and so on; when a file goes, all is well again but for those that stay.
+ * Limit (I 19): The job is for the shard with the most to win. It begins when there is space for
+ * what it may write. Files that previous jobs have emptied exist until the shard's image is made
+ * and the maintainer has freed them. If no file was freed for ten seconds without a job, these
+ * files are given up: they do not count any more, so jobs begin again as far as there is space. If
+ * the files of these jobs are not freed either, they are given up after twice as long, and so on.
+ * As soon as one file is freed, only files that still exist stay given up.
  *
- * Order is for a shard at rest, of a store that is within its mark, whatever others do on the
- * server. What they do cannot tell whether it is in their way: a hundred reads of the page cache a
- * second are nothing, and one scan may have all of the
- * device. And a server that is never idle would never have it. So it is not asked whether, but how
- * fast: nobody waits for it, and it takes a part of the time that leaves others the most of theirs
- * (pace.c). Nor how large a shard is, which is what kvfdw.shard_size and the number of shards have
- * made of it: of a large one
- * scans gain as much for each byte, and a byte costs the same. What is large may lack room, for the
- * old files
- * go when all is written: so as much must be to spare as is moved, and as much again for others.
- * And it takes long, so it is given up more likely, and has moved more in vain then; it is left
- * alone for KV_VAIN_REST times as long as that took,
- * so of all time that is little. It would be less with a part of the keys at a time, but then the
- * files, which have keys of all parts, would be there until the last of them is done, each half
- * dead, and be compacted for their bound in between.
+ * Key order: A sort job is for a shard at rest in a store within its mark, whatever other processes
+ * do. Their activity does not tell whether the job disturbs them. A hundred reads of the page cache
+ * a second are nothing, and one scan may use all of the device. A server that is never idle would
+ * never have its values sorted. So activity decides only how fast the job works: no process waits
+ * for it, and its share of the time leaves most to others (pace.c). The size of the shard does not
+ * matter: it follows from kvfdw.shard_size and the number of shards. In a large shard scans gain as
+ * much for each byte, at the same cost for each byte.
  *
- * What is to go to another tablespace (shard/move.c) goes so much at a time that others do not wait
- * for long. Where that fails, or those that have written there are still at work, the shard is left
- * alone for a while.
+ * A sort job of a large shard may lack disk space, because the old files are removed when all is
+ * written. So there must be free space for twice what is moved. It also takes long, so it is more
+ * likely to give way, and has then moved more in vain. A shard is then left alone for KV_VAIN_REST
+ * times the duration of the job, so the wasted part of the time is small. Sorting one part of the
+ * keys at a time would waste less. But the old files have keys of all parts: they would exist until
+ * the last part is sorted, half dead, and be compacted for the limit in between.
+ *
+ * Tablespaces: Value files that are to leave a tablespace (shard/move.c) are moved in small
+ * portions, so that other jobs do not wait long. If that fails, or transactions that have written
+ * to these files are still running, the shard is left alone for a while.
  */
 #include "postgres.h"
 
@@ -44,25 +41,25 @@
 #include "engine/shard/space.h"
 #include "engine/xact/xact.h"
 
-#define KV_RELEASE_LOOK_MS 20	/* are the files that jobs have emptied gone? */
-#define KV_RELEASE_FAILURES 3	/* so many images fail, and nobody waits for them */
-#define KV_CHECKPOINT_MS 60000	/* until it asks again for a checkpoint that has not completed */
-/* values that one job moves to another tablespace */
+#define KV_RELEASE_LOOK_MS 20	/* interval between checks whether emptied files are freed */
+#define KV_RELEASE_FAILURES 3	/* after so many failed images no job waits for emptied files */
+/* a requested checkpoint that has not completed is requested again after this */
+#define KV_CHECKPOINT_MS 60000
+/* bytes of values that one job moves to another tablespace */
 #define KV_LEAVE_MOST	(UINT64CONST(256) << 20)
-#define KV_ORDER_VALUE_FILES	4 /* as many of the smallest out of order are worth it, … */
-#define KV_ORDER_SHARE	8		/* … if they are such a part of their shard */
-#define KV_ORDER_ROOM	2		/* times what is moved must be to spare */
+/* unsorted values are worth a job if they fill so many of the smallest value files */
+#define KV_ORDER_VALUE_FILES	4
+#define KV_ORDER_SHARE	8		/* and if they are such a part of their shard */
+/* free disk space that a sort job needs, as a multiple of what is moved */
+#define KV_ORDER_ROOM	2
 
 int			kv_compact_sort = KV_ORDER_IDLE;
-int			kv_look_ms = 10000;	/* other than that in tests only */
+int			kv_look_ms = 10000;	/* only tests change it */
 
-/*
- * Files that do not go for so long, and twice as long each time up to KV_RETRY_MOST_MS, nobody
- * waits for.
- */
-int			kv_release_ms = 10000;	/* other than that in tests only */
+/* No job waits for files whose removal takes longer; doubled each time up to KV_RETRY_MOST_MS. */
+int			kv_release_ms = 10000;	/* only tests change it */
 
-/* Does a split that has met a job come first?  *when is lowered to when it does not any more. */
+/* Does a split come first that has met a job? Lowers *when to the end of its precedence. */
 static bool
 is_left_to_split(KvStore *store, uint32 shard, TimestampTz *when)
 {
@@ -75,8 +72,8 @@ is_left_to_split(KvStore *store, uint32 shard, TimestampTz *when)
 }
 
 /*
- * The shard with the most to win, or, to be counted, the most uncertain; failed: of those only of
- * which jobs fail.  False: there is none.
+ * Finds the shard with the most to win or, for a count, the most uncertain bytes; failed: only
+ * among shards whose jobs fail. False: there is none.
  */
 static bool
 find_shard(KvStore *store, const KvStoreSpace *space, bool failed, bool counts, TimestampTz *when,
@@ -114,13 +111,15 @@ find_shard(KvStore *store, const KvStoreSpace *space, bool failed, bool counts, 
 	return most > 0;
 }
 
-/* ---- order ---- */
+/*
+ * ---- key order ----
+ */
 
 /*
- * A shard of the store whose values are to be put in order.  Nobody has written to it for a
- * while, and since it was in order for the last time as much was written as is to be moved: so
- * order costs at most one more write of each byte, whatever comes. What others leave of value files
- * that they shared with it comes to its files, but nobody writes that.
+ * Finds a shard whose values are to be sorted. No process has written to it for a while, and since
+ * it was last sorted as many bytes were written as the job moves. So sorting costs at most one more
+ * write of each byte. The shares that the shard takes over of shared value files do not count as
+ * written.
  */
 static bool
 find_unsorted(KvStore *store, TimestampTz *when, KvTask *task)
@@ -182,7 +181,10 @@ kv_task_follow(KvStore *store, TimestampTz *when)
 		return false;
 	}
 
-	/* an ERROR ends the round, and the next ones leave it alone for a while */
+	/*
+	 * set first: after an ERROR, which ends the round, later rounds leave the store alone for a
+	 * while
+	 */
 	state->retry_ms = state->retry_ms == 0 ? KV_RETRY_MS
 		: Min(state->retry_ms * 2, KV_RETRY_MOST_MS);
 	state->until = TimestampTzPlusMilliseconds(kv_clock(), state->retry_ms);
@@ -191,7 +193,7 @@ kv_task_follow(KvStore *store, TimestampTz *when)
 	return true;
 }
 
-/* … from this one on, in the order of numbers.  *any: set if there are such value files there. */
+/* Searches the shards from this one on, by shard id. Sets *any if some have such value files. */
 static bool
 find_leaving_from(KvStore *store, uint32 from, bool *any, TimestampTz *when, KvTask *task)
 {
@@ -204,7 +206,7 @@ find_leaving_from(KvStore *store, uint32 from, bool *any, TimestampTz *when, KvT
 		if (i < from)
 			continue;
 		tried = kv_tried(store, i, KV_TASK_LEAVES, false);
-		/* it lists what it has made before that is 0 */
+		/* checked first: a job lists the files that it has made before it resets this */
 		jobs = kv_shard(store, i)->compactor != 0;
 		can_leave = kv_shard_leaves(store, i, any);
 		*any |= jobs;
@@ -227,10 +229,10 @@ find_leaving_from(KvStore *store, uint32 from, bool *any, TimestampTz *when, KvT
 }
 
 /*
- * A shard of the store with value files that are to leave their tablespace. Once none was found it
- * gets no more there: what
- * a writer was making has been waited for (kv_value_leave), and no job was at work. To look for
- * files takes a while, so it goes on where it was before it begins anew.
+ * Finds a shard with value files that are to leave their tablespace. Once none was found, the
+ * tablespace gets no more files: the search has waited for files that writers were making
+ * (kv_value_leave), and no job was running. A search for files takes a while, so it continues where
+ * the last one ended before it starts again.
  */
 static bool
 find_leaving(KvStore *store, TimestampTz *when, KvTask *task)
@@ -250,14 +252,14 @@ find_leaving(KvStore *store, TimestampTz *when, KvTask *task)
 		found = find_leaving_from(store, 0, &any, when, task);
 	}
 
-	/* nothing of this process is entered between */
+	/* state is still valid: the search adds no notes */
 	state->leaving = found ? task->shard : 0;
 	if (!any && !found)
 		state->left = moved_lsn;
 	return found;
 }
 
-/* At level 'keys': what is retired goes with a checkpoint; if it is much, ask for one. */
+/* At level 'keys' a checkpoint frees retired files: requests one if there are many. */
 static void
 want_checkpoint(const KvStore *store, const KvStoreSpace *space)
 {
@@ -277,7 +279,7 @@ want_checkpoint(const KvStore *store, const KvStoreSpace *space)
 	since = last;
 	hurried = hurry;
 
-	/* also if nobody has written to the WAL since */
+	/* forced, since the WAL may have no new records */
 	RequestCheckpoint(CHECKPOINT_FORCE | (hurry ? KV_CHECKPOINT_FAST : 0));
 }
 
@@ -287,7 +289,7 @@ kv_is_compacted_here(const KvStore *store)
 	return !RecoveryInProgress() || store->shape.wal == KV_WAL_FULL;
 }
 
-/* From now on it is waited for what jobs have emptied, if there is something. */
+/* Begins to wait for the files that jobs have emptied, if there are any. */
 static void
 await_release(KvTried *state, KvStore *store, uint64 retired)
 {
@@ -296,14 +298,14 @@ await_release(KvTried *state, KvStore *store, uint64 retired)
 	state->images_failed = pg_atomic_read_u32(&store->images_failed);
 }
 
-/* Does what jobs have emptied not go?  Then it is given up. */
+/* Are emptied files not freed for too long? Then gives them up. */
 static bool
 is_release_stuck(KvTried *state, KvStore *store, KvStoreSpace *space)
 {
 	TimestampTz now = kv_clock();
 	uint32		failed = pg_atomic_read_u32(&store->images_failed) - state->images_failed;
 
-	/* redo makes an image now and then only, and waits for nothing */
+	/* redo makes images only now and then, and waits for nothing */
 	if (space->retired + space->given_up == 0 || RecoveryInProgress() ||
 		pg_atomic_read_u64(&store->space_freed) != state->freed)
 	{
@@ -327,7 +329,7 @@ is_release_stuck(KvTried *state, KvStore *store, KvStoreSpace *space)
 	return state->stuck_ms > 0;
 }
 
-/* Is there room for what the job may write? */
+/* Is there space for what the job may write? */
 static bool
 has_room_to_move(const KvStoreSpace *space, const KvTask *task)
 {
@@ -336,8 +338,8 @@ has_room_to_move(const KvStoreSpace *space, const KvTask *task)
 }
 
 /*
- * What is to be done for the bound of a store that is beyond its mark, or might be, if anything can
- * be; *why not.
+ * Finds a job for the limit of a store that is, or may be, beyond its mark. *why: the reason if
+ * there is none.
  */
 static bool
 find_in_time(KvStore *store, KvTried *state, const KvStoreSpace *space, bool beyond, bool failed,
@@ -396,7 +398,7 @@ kv_task_find_due(KvStore *store, bool backup, TimestampTz *when, KvTask *task)
 	if (stuck && why <= KV_SPACE_WAITS_FOR_SNAPSHOT)
 		why = KV_SPACE_WAITS_FOR_RELEASE;
 
-	/* what is due and cannot be done waits, and nobody for it, unless others are at it */
+	/* a due store without a job waits; its writers do not, unless other processes compact it */
 	if (!stuck && (found || task->others || !(beyond || uncertain || failed)))
 		kv_space_answer(store, false, 0);
 	else

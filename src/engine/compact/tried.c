@@ -1,13 +1,11 @@
 /*
  * tried.c
- *		What the compactor knows of stores and shards from the times that it has looked at them, and
- *		what it leaves alone.
+ *		The compactor's notes about stores and shards, and which of them it leaves alone.
  *
- * A shard of which a job has won nothing is left alone until something has changed there, and some
- * time
- * has passed, twice as long each time; where a job has failed, or was given up, whether or not
- * anything has changed. So is a store where
- * the disk is full.  All of it is this process's own, and ends with it.
+ * A shard of which a job has won nothing is left alone until something has changed there and some
+ * time has passed, twice as much each time. If a job has failed or was given up, the time alone
+ * counts. A store is left alone in this way when the disk is full. The notes belong to the process
+ * and are lost when it ends.
  */
 #include "postgres.h"
 
@@ -19,7 +17,7 @@
 #include "engine/compact/internal.h"
 #include "engine/xact/xact.h"
 
-#define KV_IN_VAIN_MS	250		/* after a job that has won nothing */
+#define KV_IN_VAIN_MS	250		/* delay after a job that has won nothing */
 
 uint32		kv_compact_rounds = 0;
 
@@ -128,7 +126,7 @@ kv_is_left_alone(const KvStore *store, uint32 shard, KvTaskKind kind, const KvSh
 		now->taken != tried->then.taken || now->to_win != tried->then.to_win ||
 		tried->horizon != horizon;
 
-	/* much more is dead than was then */
+	/* many more bytes are dead than at that time */
 	if (changed && tried->why == KV_SPACE_WAITS_FOR_SNAPSHOT &&
 		now->to_win > 2 * tried->then.to_win + kv_value_file_size(0))
 		return false;

@@ -1,12 +1,11 @@
 /*
  * walk.c
- *		The runs of a shard, read in the order of keys: to see what is live, and what there is
- *		to move.
+ *		Reads the runs of a shard in key order, to count live bytes and to find values to move.
  *
- * The runs are those of one moment, kept open; flushes may replace them meanwhile.  The
- * walk decides what is worth copying, with a flush's own rules (flush/survive.h), and
- * nothing more: the flush at the end of the job decides what is true.  Its horizon is
- * the same or later, so what it keeps of these runs is among what the walk has kept.
+ * The runs are those of one moment, kept open; flushes may replace them in the meantime. The walk
+ * decides what is worth copying, with the rules of a flush (flush/survive.h). The flush at the end
+ * of the job decides what is true. Its horizon is the same or a later one, so what it keeps of
+ * these runs is among what the walk has kept.
  */
 #include "postgres.h"
 
@@ -18,7 +17,7 @@
 #include "engine/flush/survive.h"
 #include "engine/buffer/buffer.h"
 
-/* Open the runs that the shard has now; false: one was replaced meanwhile. */
+/* Opens the present runs of the shard. False: one was replaced in the meantime. */
 static bool
 open_runs(KvWalk *walk)
 {
@@ -142,7 +141,7 @@ count(void *arg, KvKey key, const KvVersion *version, bool behind)
 				  behind || version->status == KV_XID_UNKNOWN);
 }
 
-/* Has the shard nothing but runs, as far as values are concerned?  Lock held. */
+/* Are all entries of its value files in runs? Lock held. */
 static bool
 is_in_runs(const KvShard *shard)
 {
@@ -167,7 +166,7 @@ kv_walk_count(KvWalk *walk, KvStore *store, uint32 shard_id, KvPace *pace, KvCou
 
 	memset(counted, 0, sizeof(*counted));
 
-	/* before anything is sealed: what dies from here on may or may not be counted as live */
+	/* before any buffer is sealed: values that die from now on may or may not be counted as live */
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	counts = kv_counts_begin(shard);
 	in_runs = is_in_runs(shard);
@@ -184,7 +183,7 @@ kv_walk_count(KvWalk *walk, KvStore *store, uint32 shard_id, KvPace *pace, KvCou
 	kv_walk(walk, count, &counting);
 	kv_walk_end(walk);
 
-	/* a flush of all runs knows better */
+	/* skipped after a flush of all runs, which has newer counts */
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	if (shard->files.base_run == walk->base_run)
 		kv_counts_note_runs(shard, counts, walk->first_log);

@@ -1,39 +1,35 @@
 /*
  * worker.c
- *		kvfdw compactor: compacts stores by itself, so that they keep to their bound (I 19).
+ *		kvfdw compactor: compacts stores automatically, so that they keep within their limit (I 19).
  *
- * It runs on demand (base/worker.h). A writer who has taken what was left of a store
- * (shard/space.h) has it
- * started. It looks at all stores every ten seconds, for transactions that have aborted, snapshots
- * that have ended and
- * what redo has replaced; while it does not run, the maintainer does (kv_compact_look). It ends
- * when it has had nothing to do for a while and leaves nothing alone, for what it knows of that
- * ends with it; or when others wait for
- * its place, between two jobs. Of the stores that are beyond their marks the one comes first that
- * was served the longest ago, in it the shard with the most to win; then it looks again, so a store
- * waits for one job of each other, whatever their size.  Writers who come to the bound of one
- * that waits for its turn wait as well, or each store would be beyond it while others are served;
- * so do
- * those of one that it has not looked at yet. It says so where it can make no room
+ * Start and end: It runs on demand (base/worker.h). A writer that takes a store to its mark starts
+ * it (shard/space.h). It checks all stores every ten seconds, for aborted transactions, ended
+ * snapshots and values that redo has replaced. While it does not run, the maintainer does that
+ * (kv_compact_look). It ends when it has had nothing to do for a while and leaves nothing alone,
+ * because its notes are lost with it. It also ends between two jobs if another worker waits for its
+ * process slot.
+ *
+ * Choice: Of the stores beyond their marks, the one is compacted that was served the longest ago,
+ * and in it the shard with the most to win. Then all are checked again, so a store waits for one
+ * job of each other store, whatever their sizes. Writers at the limit of a store that waits for its
+ * turn wait as well; otherwise each store would exceed its limit while others are served. So do
+ * writers of a store that was not checked yet. Where the compactor can make no space it says so
  * (kv_space_answer).
  *
- * It does not spin. What old snapshots and running transactions need, or keep, is not to be won,
- * padding counts as live (kv_counts_add), and a shard of which a job has won nothing is left alone
- * until something
- * has changed there, and some time has passed.  The same where a job fails; after a full disk
- * the next one tries what needs no values moved, or few.  While a base backup runs nothing that was
- * emptied could go, so nothing is begun.
+ * It does not spin: Bytes that old snapshots and running transactions need are not to be won, and
+ * padding counts as live (kv_counts_add). If a job fails or wins nothing, its shard is left alone
+ * until something has changed and some time has passed. After a full disk the next job is one that
+ * moves no values, or few. While a base backup runs no emptied file could be removed, so no job
+ * begins.
  *
- * Before it puts anything in order it moves value files of stores that go to another tablespace
- * (task.c).
+ * Order: Value files that go to another tablespace are moved before values are sorted (task.c).
+ * Sort jobs run when there is nothing else to do. A store that becomes due waits for the sort job
+ * while it is nearer to its mark than to its limit and no writer waits for space. After that the
+ * sort job is given up, and its moves were in vain. It starts again later, after twice as long each
+ * time.
  *
- * Where it has nothing of that to do it puts values in the order of keys. A store that becomes due
- * meanwhile waits for that, as long as it is nearer to its mark than to its bound and nobody waits
- * for room; then order is given up, and begun again some time later, twice as long each time: what
- * it has moved until then was moved for nothing.
- *
- * A transaction without an xid or a snapshot is around each job, for resources.  An ERROR ends
- * that job only, or outside of one that round.
+ * Errors: A transaction without an xid or a snapshot surrounds each job, for resources. An ERROR in
+ * a job ends the job; an ERROR elsewhere ends the round.
  */
 #include "postgres.h"
 
@@ -53,13 +49,13 @@
 #include "engine/xact/xact.h"
 
 #define KV_BACKUP_LOOK_MS 1000
-#define KV_ERROR_MS		1000	/* after an ERROR outside of a job */
+#define KV_ERROR_MS		1000	/* pause after an ERROR outside of a job */
 
 int			kv_compact_workers = 1;
 
 /*
- * Bounds before tablespaces before order; of stores the one that was served the longest ago, then
- * the farthest beyond its mark.
+ * Limits come before tablespaces, and these before sort jobs. Of several stores, the one that was
+ * served the longest ago comes first, then the one farthest beyond its mark.
  */
 static bool
 comes_before(const KvTask *task, const KvTask *other)
@@ -70,7 +66,9 @@ comes_before(const KvTask *task, const KvTask *other)
 		task->urgency > other->urgency;
 }
 
-/* ---- doing it ---- */
+/*
+ * ---- running tasks ----
+ */
 
 /* Stores that this process keeps from being removed. */
 static List *pinned = NIL;
@@ -109,7 +107,7 @@ do_task(KvTask *task)
 		MemoryContextSwitchTo(context);
 		error = CopyErrorData();
 		task->sqlerrcode = error->sqlerrcode;
-		/* under a store that is dropped meanwhile anything may fail */
+		/* anything may fail if the store was dropped in the meantime */
 		if (!ShutdownRequestPending &&
 			pg_atomic_read_u32(&task->store->state) != KV_STORE_DROPPED)
 			EmitErrorReport();
@@ -121,7 +119,7 @@ do_task(KvTask *task)
 	MemoryContextSwitchTo(context);
 }
 
-/* If it has failed, what is dead there counts as live until one goes through. */
+/* After a failure, dead bytes of the shard count as live until a job succeeds. */
 static void
 note_failure(const KvTask *task)
 {
@@ -134,7 +132,7 @@ note_failure(const KvTask *task)
 	LWLockRelease(&shard->lock);
 }
 
-/* What has come of it. */
+/* Evaluates a job, and updates the notes. */
 static void
 look_back(const KvTask *task, const KvShardSpace *before)
 {
@@ -156,7 +154,7 @@ look_back(const KvTask *task, const KvShardSpace *before)
 		won = after.uncertain < before->uncertain / 2;
 	else
 		won = result->emptied > result->written ||
-			/* it was counted anew */
+			/* a new count has changed the estimate */
 			(result->emptied == 0 && after.to_win < before->to_win / 2);
 	if (task->sqlerrcode == ERRCODE_DISK_FULL && kv_task_kind(task) == KV_TASK_BOUNDS)
 		kv_leave_alone(task, -1, KV_SPACE_WAITS_FOR_DISK, &after);
@@ -175,11 +173,11 @@ look_back(const KvTask *task, const KvShardSpace *before)
 		LWLockRelease(&shard->lock);
 	}
 	if (task->sqlerrcode == 0 && result->written > 0)
-		kv_tried(task->store, -1, KV_TASK_BOUNDS, true)->retry_ms = 0;	/* there is room */
+		kv_tried(task->store, -1, KV_TASK_BOUNDS, true)->retry_ms = 0;	/* there was disk space */
 	ConditionVariableSignal(&task->store->space_made);
 }
 
-/* The one before has ended in whatever way, and nobody knows any more what it had found. */
+/* Resets the answers of a previous compactor, whose notes are lost. */
 static void
 begin_all(void)
 {
@@ -192,15 +190,15 @@ begin_all(void)
 }
 
 /*
- * Look at those stores that may be due, or at all of them, and do what is most urgent.  False:
- * there is nothing to do until *when.
+ * Checks the stores that may be due, or all, and runs the most urgent task. False: there is nothing
+ * to do until *when.
  */
 static bool
 run_round(bool all, TimestampTz *when)
 {
 	bool		backup;
 	KvTask		best = {0};
-	int			due = 0;		/* stores */
+	int			due = 0;		/* number of stores */
 	ListCell   *cell;
 
 	pg_atomic_write_u32(&kv_compactor->wanted, 0);
@@ -249,7 +247,9 @@ run_round(bool all, TimestampTz *when)
 	return best.store != NULL;
 }
 
-/* Likewise; an ERROR outside of a job ends the round only.  The next one begins a little later. */
+/*
+ * Runs a round. An ERROR outside of a job ends only the round; the next one begins a little later.
+ */
 static bool
 attempt_round(bool all, TimestampTz *when)
 {
@@ -292,14 +292,16 @@ compactor_exit(int code, Datum arg)
 	unpin(NULL);
 }
 
-/* Has somebody asked for it? */
+/* Was the compactor asked to work? */
 static bool
 has_work(void)
 {
 	return pg_atomic_read_u32(&kv_compactor->wanted) != 0;
 }
 
-/* Its turn may be over in the midst of work: then the maintainer has it started again. */
+/*
+ * Leaves the process slot. If that happens amidst work, the maintainer starts the compactor again.
+ */
 static bool
 leave(bool busy)
 {
@@ -339,7 +341,7 @@ kv_compactor_main(Datum arg)
 		kv_files_let_go();
 		if (all)
 		{
-			/* told to read its settings again, it tries again what has failed */
+			/* after a reload of the settings, failed jobs are tried again */
 			looked = now;
 			kv_tried_forget_old(looked_round, reloaded);
 			looked_round = kv_compact_rounds;
@@ -361,7 +363,9 @@ kv_compactor_main(Datum arg)
 	proc_exit(0);
 }
 
-/* ---- while it does not run ---- */
+/*
+ * ---- while the compactor does not run ----
+ */
 
 void
 kv_compact_look_begin(void)

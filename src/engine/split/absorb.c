@@ -1,13 +1,13 @@
 /*
  * absorb.c
- *		A shard that has nothing goes, and a neighbour has its range.
+ *		Removes a shard without entries; a neighbour takes over its range.
  *
- * It has no entries, so again nothing is copied. Value files that it still lists nothing names; the
- * neighbour retires them.  It is not empty while a transaction runs that has reserved a large value
- * there: the value may be on its way to the value file.
+ * The shard has no entries, so nothing is copied. No entry names the value files that it still
+ * lists; the neighbour retires them. A shard is not empty while a transaction is running that has
+ * reserved a large value in it: the value may be about to be written.
  *
- * At level none the map before may count again after a power loss, and what the neighbour's log
- * has got of the shard's keys since is lost then (lifecycle/recover.c).
+ * At level none the previous map may count again after a power loss. Entries of the shard's keys
+ * that the neighbour's log has received since are lost then (lifecycle/recover.c).
  */
 #include "postgres.h"
 
@@ -25,13 +25,13 @@
 typedef struct KvAbsorption
 {
 	KvChange   *change;
-	bool		taken;			/* this process has the shard's roles */
-	bool		maintains;		/* … and that of the neighbour's maintainer */
-	KvRetired  *left;			/* what the neighbour inherits */
+	bool		taken;			/* this process is compactor and maintainer of the shard */
+	bool		maintains;		/* this process is maintainer of the neighbour */
+	KvRetired  *left;			/* value files that the neighbour inherits */
 	int			nleft;
 } KvAbsorption;
 
-/* Has the shard no entries, and does nobody do anything with it?  Lock held. */
+/* Has the shard no entries, and does no process work on it? Lock held. */
 static bool
 has_nothing(const KvShard *shard)
 {
@@ -41,7 +41,7 @@ has_nothing(const KvShard *shard)
 		shard->maintainer == 0 && shard->compactor == 0;
 }
 
-/* Is no value on its way to one of its value files?  Lock held. */
+/* Is no large value about to be written to one of its value files? Lock held. */
 static bool
 awaits_nothing(const KvShard *shard, uint64 horizon)
 {
@@ -73,7 +73,10 @@ kv_shard_is_empty(KvStore *store, uint32 shard_id)
 	return empty;
 }
 
-/* The neighbour's list of retired value files is this process's to grow, unless it is another's. */
+/*
+ * Becomes the neighbour's maintainer, which may grow its list of retired value files. False:
+ * another process is.
+ */
 static bool
 maintain_neighbour(KvAbsorption *absorption)
 {
@@ -88,7 +91,8 @@ maintain_neighbour(KvAbsorption *absorption)
 }
 
 /*
- * If it is empty, it stays so: nobody flushes or compacts it from now on, and writers are halted.
+ * Takes the shard's roles if it is empty. It stays empty: no process flushes or compacts it from
+ * now on, and writers are halted.
  */
 static bool
 take_empty(KvAbsorption *absorption)
@@ -106,7 +110,7 @@ take_empty(KvAbsorption *absorption)
 	return absorption->taken;
 }
 
-/* Note what the neighbour is to inherit, and have room for it there. */
+/* Collects the value files that the neighbour is to inherit, and makes capacity for them there. */
 static bool
 prepare_inheritance(KvAbsorption *absorption)
 {
@@ -146,7 +150,7 @@ absorb(KvAbsorption *absorption)
 	kv_stat_add(store, KV_COUNT_SPLITS, 1);
 }
 
-/* In whatever way it comes. */
+/* Ends an absorption that has succeeded or failed. */
 static void
 end_absorption(KvAbsorption *absorption)
 {
@@ -172,7 +176,7 @@ end_absorption(KvAbsorption *absorption)
 	kv_change_end(change);
 }
 
-/* After an error, which may have come with a lock held, or at the end of the process. */
+/* Called after an ERROR, perhaps with locks held, or at the end of the process. */
 static void
 absorb_failed(int code, Datum arg)
 {

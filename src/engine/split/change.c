@@ -1,10 +1,10 @@
 /*
  * change.c
- *		One change of a store's map: who makes it, and how it comes to count.
+ *		One change of a store's map: which process makes it, and when the new map counts.
  *
- * The map's file is written and synced, so that whenever it has its name it is whole. It is renamed
- * into place, and then nothing can fail any more until it counts in
- * memory: what needs memory was got before.  Between the two writers are halted.
+ * The map's file is written and synced under another name, so the file is whole whenever it has its
+ * own name. Then it is renamed. From the rename until the map counts in memory nothing can fail:
+ * the memory that is needed has been allocated before. Writers are halted between the two.
  */
 #include "postgres.h"
 
@@ -27,7 +27,7 @@ kv_split_is_possible(KvStore *store)
 	return kv_map_is_done(store) && !kv_backups_run();
 }
 
-/* Libraries that know of one map only must refuse the store from now on. */
+/* Makes libraries that know only one map refuse the store from now on. */
 static void
 allow_maps(KvStore *store)
 {
@@ -55,7 +55,7 @@ kv_change_begin(KvStore *store, uint32 shard_id)
 	change->before = kv_map_present(store);
 	allow_maps(store);
 
-	/* behind this nothing raises */
+	/* after this nothing raises */
 	if (!kv_map_claim(store))
 		return NULL;
 	if (kv_shard(store, shard_id)->bounds_since == KV_NOT_IN_MAP ||
@@ -81,9 +81,9 @@ kv_change_halt(KvChange *change)
 }
 
 /*
- * Who holds extend_lock syncs value files for a commit at level keys, or allocates: that takes as
- * long as the device does, and
- * others may wait for it as well.  So it is waited for while writers still go on.
+ * Halts writers while extend_lock is held. The holder of extend_lock syncs value files for a commit
+ * at level keys, or allocates. That takes as long as the device does, and others may wait for the
+ * lock as well. So this process waits for the lock while writers still continue.
  */
 void
 kv_change_halt_free(KvChange *change)
@@ -95,7 +95,7 @@ kv_change_halt_free(KvChange *change)
 static void
 release_extend_lock(KvShard *shard)
 {
-	/* after an ERROR it is not held any more */
+	/* after an ERROR the lock is no longer held */
 	if (LWLockHeldByMe(&shard->extend_lock))
 		LWLockRelease(&shard->extend_lock);
 }
@@ -124,7 +124,7 @@ kv_change_drain(KvChange *change)
 
 	Assert(change->halted && change->closed == 0);
 
-	/* no more large values either, nor value files: see kv_value_write_large and kv_value_extend */
+	/* stops large values and new value files, too: see kv_value_write_large and kv_value_extend */
 	change->closed = kv_value_close_uncut(store, change->shard_id, &change->closed_used);
 	release_extend_lock(shard);
 	kv_shard_drain(store, change->shard_id, PG_UINT32_MAX, PG_UINT64_MAX);
@@ -137,7 +137,7 @@ kv_change_forget_file(KvChange *change)
 		kv_map_file_remove(&change->store->key, change->after->number);
 }
 
-/* Unless it was published, the map is not made. */
+/* Removes the new map, unless it was published. */
 static void
 forget_map(KvChange *change)
 {
@@ -147,7 +147,7 @@ forget_map(KvChange *change)
 	change->room = InvalidDsaPointer;
 }
 
-/* Who had the numbers has them again, unless there are shards with them now. */
+/* Gives shard ids back to their previous shards, unless new shards have them. */
 static void
 give_back_ids(KvChange *change)
 {
@@ -169,7 +169,7 @@ kv_change_end(KvChange *change)
 		kv_value_cut(store, change->closed, change->closed_used);
 	give_back_ids(change);
 
-	/* what remains goes before the numbers that it has are given again */
+	/* remaining files are removed before their shard ids are used again */
 	kv_map_set_state(store, change->published ? KV_MAP_CHANGED :
 					 change->remains ? KV_MAP_IMAGED : KV_MAP_DONE);
 	if (!change->published)
@@ -222,8 +222,8 @@ kv_change_make(KvChange *change, int n, const uint32 *shards, const KvKey *bound
 }
 
 /*
- * Nothing of who had the descriptor before; its volume goes on, and so do counts that others
- * compare.
+ * Clears the state of the descriptor's previous shard, except for its volume and for counters that
+ * others compare.
  */
 static void
 forget_former(KvShard *fresh)
@@ -286,7 +286,7 @@ kv_change_publish(KvChange *change)
 	kv_map_file_show(&change->store->key, change->after->number);
 	KV_STOP_POINT("map_renamed");
 
-	/* state and halt are kv_change_end's */
+	/* kv_change_end sets the state and ends the halt */
 	change->published = true;
 	kv_map_publish(change->store, change->after, change->room, changed, n);
 	change->room = InvalidDsaPointer;

@@ -1,10 +1,10 @@
 /*
  * copy.c
- *		The entries of a shard, copied to runs of the shards that it becomes.
+ *		Copies the entries of a shard to runs of the shards that replace it.
  *
- * A run becomes one run of each part that has some of its keys.  The parts are as large as
- * each other in bytes of values and entries, by what the first run has, which is the base
- * run, or if there is none the oldest.
+ * A run becomes one run of each part that has some of its keys. The parts have equal weights, in
+ * bytes of values and entries. The first run that is copied decides where parts begin: the base
+ * run, or the oldest run if there is none.
  */
 #include "postgres.h"
 
@@ -20,16 +20,16 @@
 #include "engine/value/value.h"
 #include "engine/xact/xact.h"
 
-/* What is being copied: a run or a memtable. */
+/* The run or memtable that is being copied. */
 typedef struct KvSource
 {
 	bool		base;
-	uint64		total;			/* weight of all of it; 0: the parts are decided */
-	uint64		before;			/* weight of what was copied */
-	int			at;				/* the part that gets what comes next */
+	uint64		total;			/* weight of all of it; 0: the parts are decided already */
+	uint64		before;			/* weight of the entries copied so far */
+	int			at;				/* index of the part that gets the next entry */
 	bool		begun;
-	bool		kept;			/* of the key at hand a version was copied that is no lock */
-	uint8		last[KV_MAX_KEY];	/* the key before */
+	bool		kept;			/* a version of the current key that is no lock was copied */
+	uint8		last[KV_MAX_KEY];	/* the previous key */
 	int			last_len;
 } KvSource;
 
@@ -58,7 +58,7 @@ kv_copy_begin(KvCopy *copy, const KvChange *change, int most)
 	}
 }
 
-/* The part that has a key, which is not less than the one before. */
+/* The part for a key, which is not less than the previous one. */
 static KvPart *
 part_for(KvCopy *copy, KvSource *source, KvKey key)
 {
@@ -68,7 +68,7 @@ part_for(KvCopy *copy, KvSource *source, KvKey key)
 	if (source->total > 0 && !same && copy->nparts < copy->most &&
 		source->before * copy->most >= source->total * copy->nparts)
 	{
-		/* all versions of a key are one part's */
+		/* all versions of a key belong to one part */
 		KvPart	   *part = &copy->parts[copy->nparts];
 
 		part->lo = kv_key_copy(CurrentMemoryContext, key.data, key.len);
@@ -87,7 +87,7 @@ part_for(KvCopy *copy, KvSource *source, KvKey key)
 	return &copy->parts[source->at];
 }
 
-/* unfinished: it is not known to be committed. */
+/* Appends an entry to the part for its key. unfinished: it is not known to be committed. */
 static void
 put(KvCopy *copy, KvSource *source, KvKey key, const KvVersion *version, bool unfinished)
 {
@@ -115,7 +115,7 @@ put(KvCopy *copy, KvSource *source, KvKey key, const KvVersion *version, bool un
 		kv_maintenance_interrupts();
 }
 
-/* The runs of the parts are whole. */
+/* Completes the runs of the parts. */
 static void
 finish(KvCopy *copy, const KvSource *source)
 {
@@ -173,7 +173,7 @@ kv_copy_run(KvCopy *copy, uint32 number, bool base)
 
 			kv_run_entry(&cursor, keybuf, &key.data, &key.len, &version);
 
-			/* the copy is of the incarnation that writes it */
+			/* the copy belongs to the present incarnation */
 			if (version.xid != 0 && version.status == KV_XID_UNKNOWN &&
 				incarnation != kv_writing_incarnation())
 				version.status = kv_xid_status(version.xid, incarnation);

@@ -1,13 +1,13 @@
 /*
  * cut.c
- *		A shard ends behind its greatest key; the keys behind that are a new one's.
+ *		Ends a shard after its greatest key; a new shard gets the keys above.
  *
- * The new shard has nothing, so nothing is copied.  Nothing may come behind its bound
- * either, while the map is made, and that waits for the device.  So the map is made first, and
- * then writers are halted to see whether all keys are still less than the bound.  If they are not,
- * keys grow fast, and the next bound is as far ahead as they grow in some such times, and in more
- * each time. After some tries it is given up for a while: writers would have to wait for the
- * device.
+ * The new shard has no entries, so nothing is copied. But no key may be written above the bound
+ * while the map is made, and that waits for the device. So the map is made first. Then writers are
+ * halted to check whether all keys are still less than the bound. If they are not, keys grow fast.
+ * The next bound is then further ahead: a multiple of the growth during one try, and a greater
+ * multiple at each try. After KV_CUT_TRIES tries the cut is given up for a while, because writers
+ * would have to wait for the device.
  */
 #include "postgres.h"
 
@@ -23,8 +23,8 @@
 #include "engine/io/io.h"
 #include "engine/split/internal.h"
 
-#define KV_CUT_TRIES	4		/* to make the map before keys have grown beyond it */
-/* times as far as keys have grown, and as many times that each time more */
+#define KV_CUT_TRIES	4		/* tries to make the map before keys have grown beyond it */
+/* multiple of the growth of keys by which the bound is ahead; multiplied again at each try */
 #define KV_CUT_AHEAD	4
 
 static void
@@ -34,7 +34,7 @@ consider(KvKey *greatest, const uint8 *key, int keylen)
 		*greatest = kv_key_copy(CurrentMemoryContext, key, keylen);
 }
 
-/* data NULL: the shard has none. */
+/* The greatest key of the shard; data NULL: it has none. */
 static KvKey
 greatest_key(KvStore *store, uint32 shard_id)
 {
@@ -70,7 +70,7 @@ greatest_key(KvStore *store, uint32 shard_id)
 	return greatest;
 }
 
-/* The first key behind another. */
+/* The first key after another. */
 static KvKey
 key_behind(KvKey key)
 {
@@ -81,8 +81,8 @@ key_behind(KvKey key)
 }
 
 /*
- * Keys have grown from one to another: so many such steps behind that, as far as 8 bytes tell about
- * where they begin to differ.  Not less than the first key behind.
+ * The key so many steps ahead, if keys have grown from one key to another in one step. Growth is
+ * estimated from 8 bytes around the first difference. At least the first key after the second one.
  */
 static KvKey
 key_ahead(KvKey from, KvKey to, uint64 steps)
@@ -94,7 +94,8 @@ key_ahead(KvKey from, KvKey to, uint64 steps)
 
 	while (at < Min(from.len, to.len) && from.data[at] == to.data[at])
 		at++;
-	at = Max(at - (int) sizeof(uint32), 0); /* what is before that may be carried into */
+	/* the bytes before the difference may receive a carry */
+	at = Max(at - (int) sizeof(uint32), 0);
 	before = kv_key_prefix(from.data + at, from.len - at);
 	now = kv_key_prefix(to.data + at, to.len - at);
 	if (now <= before || now - before > (PG_UINT64_MAX - now) / steps ||
@@ -108,8 +109,8 @@ key_ahead(KvKey from, KvKey to, uint64 steps)
 }
 
 /*
- * Where the shard is to end, whose greatest key has become this one from another (data NULL: that
- * is not known), so many such steps ahead.  False: the shard may have no key behind it.
+ * Finds the new end of the shard: so many steps ahead of its greatest key, which has grown from
+ * another one (data NULL: unknown). False: no key above it may belong to the shard.
  */
 static bool
 find_bound(const KvChange *change, KvKey from, KvKey greatest, uint64 steps, KvKey *bound)
@@ -128,7 +129,7 @@ find_bound(const KvChange *change, KvKey from, KvKey greatest, uint64 steps, KvK
 }
 
 /*
- * The map is there, and writers are halted; false: it will not be. *outgrown: keys grow too fast.
+ * Makes the map and halts writers. False: it cannot be made; *outgrown: because keys grow too fast.
  */
 static bool
 make_map(KvChange *change, uint32 fresh, bool *outgrown)
@@ -172,7 +173,7 @@ cut(KvChange *change, bool *outgrown)
 	kv_stat_add(change->store, KV_COUNT_SPLITS, 1);
 }
 
-/* After an error, which may have come with a lock held, or at the end of the process. */
+/* Called after an ERROR, perhaps with locks held, or at the end of the process. */
 static void
 cut_failed(int code, Datum arg)
 {

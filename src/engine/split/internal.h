@@ -1,6 +1,8 @@
 /*
  * internal.h
  *		A change of a store's map, from its beginning to its end.
+ *
+ * Callers: only the files of split/.
  */
 #ifndef KV_SPLIT_INTERNAL_H
 #define KV_SPLIT_INTERNAL_H
@@ -13,78 +15,81 @@
 #include "engine/shard/shard.h"
 #include "engine/split/split.h"
 
-#define KV_SPLIT_MOST	8		/* shards that are made of one */
-#define KV_ENTRY_WEIGHT	64		/* bytes that an entry counts beside its value */
+#define KV_SPLIT_MOST	8		/* maximum number of shards that replace one */
+#define KV_ENTRY_WEIGHT	64		/* weight of an entry in bytes, in addition to its value */
 
 typedef struct KvChange
 {
 	KvStore    *store;
-	uint32		shard_id;		/* that is changed */
-	uint32		neighbour;		/* that gets its range; KV_NO_SHARD: none does */
+	uint32		shard_id;		/* the shard that is changed */
+	uint32		neighbour;		/* the shard that takes over its range, or KV_NO_SHARD */
 	KvMap	   *before;
-	KvMap	   *after;			/* NULL: not made yet */
-	dsa_pointer room;			/* for that, in shared memory; invalid: not yet, or not any more */
-	bool		halted;			/* writers of the shard wait, … */
-	TimestampTz halted_at;		/* … since then, … */
-	long		halt_us;		/* … or have waited for so long, at most */
-	/* its value file that was open, to be cut behind what is used of it; 0: none */
+	KvMap	   *after;			/* NULL: not yet made */
+	dsa_pointer room;			/* shared memory for after, until it is published; or invalid */
+	bool		halted;			/* writers of the shard wait */
+	TimestampTz halted_at;		/* since when writers wait */
+	long		halt_us;		/* longest time that writers have waited so far */
+	/* its previously open value file, to be truncated to closed_used; 0: none */
 	KvAddress	closed;
 	uint64		closed_used;
 	bool		published;
-	bool		remains;		/* files of one that was not are still there */
-	/* for the shards that it makes; KV_NO_SHARD: there are no more */
+	bool		remains;		/* some files of an unpublished change could not be removed */
+	/* ids for the new shards; KV_NO_SHARD: there are no more */
 	uint32		shard_ids[KV_SPLIT_MOST];
-	/* KvShard.left_xid of those who had these, once they are taken */
+	/* KvShard.left_xid of the previous shards with these ids, once the ids are in use */
 	uint64		left[KV_SPLIT_MOST];
 } KvChange;
 
 /* ---- change.c ---- */
 /*
- * Be the one who changes the store's map; palloc'd.  NULL: not now, or it does not have the
- * shard.  kv_change_end must follow, after an ERROR, too.
+ * Makes this process the one that changes the store's map; palloc'd. NULL: not possible now, or the
+ * map does not have the shard. The caller must call kv_change_end, also after an ERROR.
  */
 extern KvChange *kv_change_begin(KvStore *store, uint32 shard_id);
 extern void kv_change_end(KvChange *change);
-/* The first part of that: unless it was published, the map has no file any more. */
+/* Removes the file of the new map, unless the map was published. A part of kv_change_end. */
 extern void kv_change_forget_file(KvChange *change);
-/* From here on nobody writes to the shard; those who want to wait until the change ends, … */
+/* Halts the shard's writers: they wait until the change ends or kv_change_resume is called. */
 extern void kv_change_halt(KvChange *change);
 /*
- * … and nobody extends or syncs its value files: the caller has extend_lock until it drains, or
- * resumes. What takes longer is waited for before.
+ * Halts the shard's writers, and all that extend or sync its value files: the caller holds
+ * extend_lock until kv_change_drain or kv_change_resume. Waits for the lock before it halts
+ * writers.
  */
 extern void kv_change_halt_free(KvChange *change);
-/* … or this.  Without effect if they do not. */
+/* Lets halted writers continue. No effect if none are halted. */
 extern void kv_change_resume(KvChange *change);
 /*
- * Behind the latter: what was written to the shard is in files and, as versions, in its memtable,
- * and it has no open value file.
+ * After kv_change_halt_free: brings all that was written to the shard to files, and its versions to
+ * the memtable. The shard has no open value file then.
  */
 extern void kv_change_drain(KvChange *change);
 /*
- * The map that comes has n shards in the place of the one that is changed, with these
- * numbers; bounds[0] is that of the one.  n 0: the neighbour has its range.  Gets all memory, and
- * writes the map, not shown yet.  One that was made before is none any more.
- * False: there is none.
+ * Makes the new map: n shards with these ids replace the changed one, and bounds[0] is its bound.
+ * With n 0 the neighbour takes over its range. Allocates all memory, and writes the map under a
+ * temporary name. Replaces a map made before. False: there is no memory.
  */
 extern bool kv_change_make(KvChange *change, int n, const uint32 *shards, const KvKey *bounds);
-/* What the shard with the n-th number begins with, which has no entries; nobody knows it yet. */
+/* Initializes the n-th new shard, which has no entries and which no other process knows yet. */
 extern void kv_change_init(KvChange *change, int n);
-/* The map is there, in its file and in memory.  What it adds is complete.  ERROR: it is not. */
+/*
+ * Publishes the map, in its file and in memory. The shards that it adds are complete. On ERROR it
+ * is not published.
+ */
 extern void kv_change_publish(KvChange *change);
-/* Tells the log of one that was published and has ended. */
+/* Reports a published and ended change to the server log. */
 extern void kv_change_report(const KvChange *change);
 
 /* ---- shardid.c ---- */
-/* Choose KvChange.numbers; nobody else changes the map. */
+/* Chooses KvChange.shard_ids; no other process changes the map. */
 extern void kv_shard_ids_choose(KvChange *change, uint64 horizon);
-/* Tells the log when the change has left few, or did not come because there are none. */
+/* Reports to the server log that few ids are left, or that the change failed for lack of ids. */
 extern void kv_shard_ids_report(const KvChange *change);
-/* What a shard with this number names first, which nobody has had under it. */
-extern void kv_shard_id_files(const KvStore *store, uint32 number, KvShardFiles *files);
 /*
- * Shards that have left the map give up the memory of their lists, if nobody knows them any more.
+ * Gets the first run and log numbers of a shard with this id, which no shard has used under the id.
  */
+extern void kv_shard_id_files(const KvStore *store, uint32 number, KvShardFiles *files);
+/* Frees the lists of shards that have left the map, once no process may still know these shards. */
 extern void kv_left_free(KvStore *store);
 extern void kv_shard_id_gucs(void);
 

@@ -1,20 +1,18 @@
 /*
  * look.c
- *		Which shard is large enough to be split, and whether it is to be cut instead.
+ *		Decides which shard is split, cut or absorbed next.
  *
- * A shard is split when its live values have kvfdw.shard_size, or a quarter of that if
- * they are small: for the index of many small values is large, and compaction reads them
- * more than once. Each entry counts KV_ENTRY_WEIGHT bytes beside its value, as it does where the
- * parts begin: of the smallest the index is most of what a merge writes, and a recovery reads, and
- * a store of one shard
- * has no helpers in that. When a store has as many shards as half of the write buffers, larger ones
- * are made.
+ * A shard is split when its live values have kvfdw.shard_size, or a quarter of that if they are
+ * small: the index of many small values is large, and compaction reads it more than once. Each
+ * entry adds KV_ENTRY_WEIGHT bytes, as it does when the bounds of the parts are chosen. Of small
+ * values, the index is most of what a merge writes and a recovery reads; recovery of one shard has
+ * no helpers. When a store has as many shards as half of the write buffers, it gets larger ones.
  *
- * Keys that only grow fill the end of a shard.  They do if what came last, in the newer
- * runs and in the memtable, lies behind the greatest key of all that was there before.  Such a
- * shard is cut behind its greatest key at half of that size; so it never comes to be split,
- * which would leave seven shards that nobody writes to any more, and one for the next split. One
- * whose keys grow too fast for that is left as any other that fails, until it has twice the size.
+ * Keys that only grow fill the end of a shard. A shard is recognized as such if most recent keys,
+ * in its newer runs and its memtable, are above the greatest older key. It is cut after its
+ * greatest key at half of that size, so it is never split. A split would leave seven shards without
+ * writers, and one for the next split. A shard whose keys grow too fast for a cut is left alone
+ * like any other that fails, until it has twice the size.
  */
 #include "postgres.h"
 
@@ -30,24 +28,26 @@
 #include "engine/buffer/buffer.h"
 #include "engine/split/internal.h"
 
-#define KV_SMALL_VALUES		4	/* of these shards have so small a part of the size, at least */
-#define KV_BEHIND_PERCENT	90	/* so many of what came last lie behind all that was there */
-/* an empty shard goes if nobody has written to it for so long */
+/* a shard of small values is split at no less than this part of the size */
+#define KV_SMALL_VALUES		4
+/* percentage of recent keys above all older ones that means growth */
+#define KV_BEHIND_PERCENT	90
+/* an empty shard is absorbed if no writer has used it for so long */
 #define KV_DESERTED_MS		600000
-/* after an attempt that has failed; of the same shard twice as long after each more, … */
+/* pause after a failed attempt; doubled for each further one with the same shard */
 #define KV_PAUSE_MS			60000
-#define KV_PAUSE_DOUBLED	6		/* … so many times at most */
-#define KV_TURN_PAUSE_MS	1000	/* after one that has met a compaction */
-/* halves, from which on one that grows too fast to be cut is split */
+#define KV_PAUSE_DOUBLED	6		/* the pause is doubled at most so often */
+#define KV_TURN_PAUSE_MS	1000	/* pause after an attempt that has met a compaction job */
+/* from so many halves of the size on, a shard that grows too fast for a cut is split */
 #define KV_OUTGROWN			4
-#define KV_FEW_ENTRIES		64	/* of less nothing is concluded, and less is not split */
+#define KV_FEW_ENTRIES		64	/* fewer entries are not split, and prove no growth */
 
 static int	shard_size_mb = 1024;
 #ifdef KVFDW_FAULTS
 static int	test_shard_kb = 0;
 static bool test_splits = false;
 
-#define KV_TEST_SHARDS	40		/* so many are enough */
+#define KV_TEST_SHARDS	40		/* test_splits splits up to so many shards */
 #endif
 
 void
@@ -74,9 +74,11 @@ kv_split_gucs(void)
 #endif
 }
 
-/* ---- how large ---- */
+/*
+ * ---- size ----
+ */
 
-/* Bytes of live values and entries from which on a shard of this store is split; 0: never. */
+/* The bytes of live values and entries at which a shard of this store is split; 0: never. */
 static uint64
 size_wanted(KvStore *store, double mean)
 {
@@ -88,7 +90,7 @@ size_wanted(KvStore *store, double mean)
 #endif
 	size = Max(size * Min(mean / KV_BLOCK, 1), size / KV_SMALL_VALUES);
 
-	/* each shard that is written has a write buffer, and those of a store are not to have all */
+	/* each shard that is written to has a write buffer, and one store must not use all of them */
 	if (kv_store_nshards(store) > (uint32) kv_buffer_pool->nunits / 2)
 		size *= 4;
 	return size;
@@ -106,7 +108,7 @@ live_bytes(KvShard *shard)
 	return bytes;
 }
 
-/* How many times, in halves, a shard has the size with which it is split. */
+/* The shard's size, in halves of the size at which it is split. */
 static uint64
 halves(KvStore *store, uint32 shard_id)
 {
@@ -117,7 +119,7 @@ halves(KvStore *store, uint32 shard_id)
 	uint64		weight = entries * KV_ENTRY_WEIGHT;
 	uint64		live;
 
-	/* most are far from it, and the lists of value files need not be looked at for that */
+	/* most shards are far below it, and need no look at their value files */
 	if (entries < KV_FEW_ENTRIES || size == 0 || kv_shard_value_bytes(shard) + weight < size / 2)
 		return 0;
 	live = live_bytes(shard);
@@ -126,7 +128,7 @@ halves(KvStore *store, uint32 shard_id)
 
 /* ---- do keys only grow? ---- */
 
-/* Greater of two keys, the first being a copy in the caller's buffer. */
+/* Keeps the greater of two keys, as a copy in the caller's buffer. */
 static void
 keep_greater(KvKey *greatest, uint8 *bytes, const uint8 *key, int keylen)
 {
@@ -147,7 +149,7 @@ only_grows(KvStore *store, uint32 shard_id)
 	double		recent = 0;
 	double		behind = 0;
 
-	/* the oldest run first: what the others have counts against what is older */
+	/* oldest run first: the keys of each run are compared with all older ones */
 	for (int i = set->nruns - 1; i >= 0; i--)
 	{
 		KvRun	   *run = set->runs[i];
@@ -185,10 +187,12 @@ only_grows(KvStore *store, uint32 shard_id)
 	return recent >= KV_FEW_ENTRIES && behind * 100 >= recent * KV_BEHIND_PERCENT;
 }
 
-/* ---- what is to be done ---- */
+/*
+ * ---- decision ----
+ */
 
 /*
- * Has nobody written to it for long, and is nothing left? One that was just cut off is to be
+ * Is the shard empty, and has no writer used it for long? A shard that was just cut off will be
  * filled.
  */
 static bool
@@ -207,8 +211,8 @@ is_deserted(KvStore *store, uint32 shard_id)
 }
 
 /*
- * Split it, cut it, absorb it, or do nothing; true if bounds have changed. *outgrown: it was to be
- * cut, and grows too fast.
+ * Splits, cuts or absorbs the shard, or does nothing; true if bounds have changed. *outgrown: a cut
+ * was due, and keys grow too fast.
  */
 static bool
 change(KvStore *store, uint32 shard_id, bool *outgrown)
@@ -233,7 +237,7 @@ change(KvStore *store, uint32 shard_id, bool *outgrown)
 	return has >= (*outgrown ? KV_OUTGROWN : 2) && kv_shard_split(store, shard_id, KV_SPLIT_MOST);
 }
 
-/* Are shards to change by themselves? */
+/* Are shards changed automatically? */
 static bool
 is_wanted(void)
 {
@@ -244,14 +248,14 @@ is_wanted(void)
 	return shard_size_mb > 0;
 }
 
-/* A standby changes shards of its own, but has no values of other levels than full. */
+/* A standby changes its own shards, but has values only at level full. */
 static bool
 may_change(const KvStore *store)
 {
 	return store->shape.wal == KV_WAL_FULL || !RecoveryInProgress();
 }
 
-/* After so many attempts that have failed. */
+/* The pause after so many failed attempts. */
 static int
 pause_ms(uint32 failures)
 {
@@ -284,8 +288,8 @@ kv_split_look(KvStore *store)
 			continue;
 
 		/*
-		 * one that is due and fails, by an ERROR too, is not tried again and again, nor is another
-		 * at once
+		 * a shard whose change fails, even by an ERROR, is not retried at once, nor is another one
+		 * tried
 		 */
 		store->split_pause = TimestampTzPlusMilliseconds(now, KV_PAUSE_MS);
 		shard->split_after = TimestampTzPlusMilliseconds(now, pause_ms(shard->split_failures++));
@@ -294,7 +298,7 @@ kv_split_look(KvStore *store)
 		if ((waits && shard->split_waits <= now) || (outgrown && !changed))
 			return false;
 
-		/* it has not failed; if it has met a compaction it is the next one there */
+		/* no failure; after meeting a compaction job the shard is retried soon */
 		store->split_pause = waits ? TimestampTzPlusMilliseconds(now, KV_TURN_PAUSE_MS) : 0;
 		shard->split_after = store->split_pause;
 		shard->split_failures = 0;

@@ -1,22 +1,22 @@
 /*
  * shardid.c
- *		Ids of shards, and what shards that have left the map still hold.
+ *		Ids of shards, and the memory of shards that have left the map.
  *
- * An id names files and a descriptor.  A shard that has left the map keeps both for a
- * while: the files until the map is done (durable/mapback.c), the descriptor, with its list
- * of value files, for who has known the shard and not ended yet.  Sessions that have are behind
- * the horizon of xids: they have a snapshot, or a transaction that wrote.  Workers come with an
- * id, and look at each step whether the shard is in the map; so to them the next shard
- * of that id is as good.
+ * An id names files and a descriptor. A shard that has left the map keeps both for a while. It
+ * keeps the files until the map is done (durable/mapback.c). It keeps the descriptor, with its list
+ * of value files, for processes that still know the shard. A session that knows it holds back the
+ * horizon of xids, by its snapshot or by a transaction that wrote. A worker comes with an id and
+ * checks at each step whether the map has the shard. A later shard with the same id serves the
+ * worker as well.
  *
- * Then the id is given again, with the descriptor.  Runs and logs of the new shard go on
- * behind the numbers that the old one's had, for processes keep runs by these; and
- * its value files behind the addresses, of which it has a volume. Not at level 'none', where files
- * of a shard with an id that is new to the map are what a power loss has taken: see
- * kv_map_entries_behind.  There only splits leave ids behind, one for eight new ones.
+ * Then the id is given to a new shard, together with the descriptor. Runs and logs of the new shard
+ * continue after the numbers of the old one, because processes keep runs by these. Its value files
+ * continue after the addresses of the old one, in the old one's volume. Level 'none' does not reuse
+ * ids: there, files with an id that is new to the map tell what a power loss has taken (see
+ * kv_map_entries_behind). At that level only splits leave ids unused, one for eight new ones.
  *
- * After a start there are descriptors for the shards in the map only, and ids that the
- * map before had may have files until it has been tidied once.
+ * After a start only shards in the map have descriptors. Ids of the previous map may have files
+ * until the map has been tidied once.
  */
 #include "postgres.h"
 
@@ -35,7 +35,7 @@
 static int	test_ids = 0;
 #endif
 
-/* How many ids there are. */
+/* The number of ids. */
 static uint32
 all_ids(void)
 {
@@ -58,7 +58,7 @@ kv_shard_id_gucs(void)
 #endif
 }
 
-/* Has it left the map, and has everybody ended who may have known it before?  Lock held. */
+/* Has the shard left the map, and have all transactions ended that may know it? Lock held. */
 static bool
 is_forgotten(const KvShard *shard, uint64 horizon)
 {
@@ -86,7 +86,7 @@ kv_left_free(KvStore *store)
 		LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);
 		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 
-		/* the id may be about to be given again */
+		/* otherwise the id may be about to be given to a new shard */
 		if (is_forgotten(shard, horizon) && kv_map_is_done(store))
 		{
 			kv_value_files_free(shard);
@@ -99,7 +99,7 @@ kv_left_free(KvStore *store)
 	}
 }
 
-/* May an id that the map has had, or has, be given to another shard? */
+/* May an id that the map has, or has had, be given to a new shard? */
 static bool
 is_free(KvStore *store, uint32 shard_id, uint64 horizon)
 {
@@ -136,7 +136,7 @@ kv_shard_ids_choose(KvChange *change, uint64 horizon)
 		change->shard_ids[n] = next < all_ids() ? next++ : KV_NO_SHARD;
 }
 
-/* Has a map almost all ids behind it? */
+/* Has the map used almost all ids? */
 static bool
 is_short(const KvMap *map)
 {
@@ -163,7 +163,7 @@ kv_shard_ids_report(const KvChange *change)
 			 errhint("Copy the rows into a new table.")));
 }
 
-/* What the files of the next shard with the id begin at. */
+/* See internal.h; where ids are reused, numbers follow those of the previous shard. */
 void
 kv_shard_id_files(const KvStore *store, uint32 shard_id, KvShardFiles *files)
 {

@@ -1,14 +1,14 @@
 /*
  * split.c
- *		One shard becomes several: its entries are copied, its values stay.
+ *		Splits one shard into several: its entries are copied, its values are not.
  *
- * The steps are split.h's.  Who splits is the shard's compactor all the time, so no compaction job
- * comes in between, and its maintainer in the switch, so no flush does.  Runs that were copied
- * are left alone by flushes: KvShard.floor is the number of the newest of them.
+ * split.h lists the steps. The splitting process is the shard's compactor all the time, so no
+ * compaction job intervenes. During the switch it is also the shard's maintainer, so no flush does.
+ * Flushes leave copied runs alone: KvShard.floor is the number of the newest one.
  *
- * Copied are entries as they are.  The memtable's lose what is known of their statuses, for that
- * may depend on a commit record which is not on the device.  What was read from logs at the
- * start, of other incarnations, has been flushed in step 3.
+ * Entries are copied unchanged. The memtable's entries lose their known statuses, because a status
+ * may depend on a commit record that is not on the device. Entries that were read from logs at the
+ * start, of other incarnations, were flushed in step 3.
  */
 #include "postgres.h"
 
@@ -30,15 +30,17 @@
 #include "engine/buffer/buffer.h"
 #include "engine/split/copy.h"
 
-#define KV_SWITCH_ITEMS	20000	/* keys of a memtable that may be copied while writers wait */
-#define KV_CATCH_UPS	6		/* before writers are halted, and after the map was made */
-/* for so long compaction jobs leave a shard to a split that has met one */
+/* maximum number of keys in a memtable that is copied while writers wait */
+#define KV_SWITCH_ITEMS	20000
+/* maximum number of attempts, before writers are halted and after the map is made */
+#define KV_CATCH_UPS	6
+/* compaction jobs leave a shard alone for so long after a split has met one */
 #define KV_TURN_MS		60000
 
-/* Why a shard that could be split was not. */
+/* The reason why a shard was not split. */
 typedef enum KvSplitFailure
 {
-	KV_SPLIT_NOT_POSSIBLE,		/* for a reason that is nobody's business, or will be gone soon */
+	KV_SPLIT_NOT_POSSIBLE,	/* for a reason not worth reporting, or one that will soon be gone */
 	KV_SPLIT_OUTRUN,
 	KV_SPLIT_LACKS_MEMORY,
 	KV_SPLIT_UNSYNCED
@@ -51,10 +53,10 @@ typedef struct KvSplit
 	uint32		shard_id;
 	KvShard    *shard;
 	KvCopy		copy;
-	uint32		copied;			/* runs up to this number are */
-	int			catch_ups;		/* attempts at copying what was written meanwhile */
-	KvSplitFailure failure;		/* if nothing else is said */
-	bool		compactor;		/* roles that this process has */
+	uint32		copied;			/* runs up to this number are copied */
+	int			catch_ups;		/* attempts to copy recent writes */
+	KvSplitFailure failure;		/* the reason, if the shard is not split */
+	bool		compactor;		/* this process has these roles */
 	bool		maintainer;
 } KvSplit;
 
@@ -71,7 +73,8 @@ become_compactor(KvSplit *split)
 		shard->compactor = MyProcPid;
 
 	/*
-	 * else it is next: compaction jobs may follow each other for as long as the shard is written to
+	 * a split that has met a job comes next: jobs might follow each other while the shard is
+	 * written to
 	 */
 	shard->split_waits = split->compactor ? 0 :
 		TimestampTzPlusMilliseconds(kv_clock(), KV_TURN_MS);
@@ -79,7 +82,7 @@ become_compactor(KvSplit *split)
 	return split->compactor;
 }
 
-/* Waits for a flush that is under way. */
+/* Waits for a running flush, and becomes the shard's maintainer. */
 static void
 become_maintainer(KvSplit *split)
 {
@@ -115,7 +118,7 @@ resign_as_maintainer(KvSplit *split)
 
 /* ---- steps 2 and 3 ---- */
 
-/* A run that is to be copied has no file: a flush has taken the floor away, or it is missing. */
+/* Raises ERROR if a run without a file is still named; otherwise a flush has merged it. */
 static void
 look_for_run(const KvSplit *split, uint32 number)
 {
@@ -143,8 +146,8 @@ copy_run(KvSplit *split, uint32 number, bool base)
 }
 
 /*
- * Copy the runs that were not copied yet; flushes leave them alone from now on.  The caller is
- * the maintainer, and is none any more afterwards unless keep.  False: give up.
+ * Copies the runs that were not yet copied; flushes leave them alone from now on. The caller is the
+ * maintainer, and resigns unless keep. False: the split must be given up.
  */
 static bool
 copy_runs(KvSplit *split, bool keep)
@@ -161,7 +164,7 @@ copy_runs(KvSplit *split, bool keep)
 	for (int i = 0; i < files.nunfrozen; i++)
 		floor = Max(floor, files.unfrozen[i]);
 
-	/* a flush that found too many runs has taken the floor away; the memtable becomes one more */
+	/* a flush that found too many runs has reset the floor; the memtable needs one more run */
 	outrun = shard->floor != before || files.nunfrozen > KV_MAX_UNFROZEN - 2;
 	if (outrun)
 		floor = 0;
@@ -187,7 +190,8 @@ copy_runs(KvSplit *split, bool keep)
 }
 
 /*
- * Is what is left little enough for writers to wait until it is copied? Without the lock: about so.
+ * Is the rest small enough to be copied while writers wait? Without the lock the answer is about
+ * right.
  */
 static bool
 is_caught_up(const KvShard *shard)
@@ -195,7 +199,7 @@ is_caught_up(const KvShard *shard)
 	return shard->active.nitems <= KV_SWITCH_ITEMS && !DsaPointerIsValid(shard->immutable.root);
 }
 
-/* Up to the point where little is left.  True: the caller is the maintainer. */
+/* Flushes and copies until little is left. True: the caller is the maintainer. */
 static bool
 catch_up(KvSplit *split)
 {
@@ -209,7 +213,7 @@ catch_up(KvSplit *split)
 		if (split->maintainer)
 			resign_as_maintainer(split);
 
-		/* also what was read from logs when the store was opened */
+		/* also flushes what was read from logs when the store was opened */
 		kv_shard_flush(split->store, split->shard_id, KV_FLUSH_MEMORY);
 		become_maintainer(split);
 		if (!copy_runs(split, true))
@@ -221,8 +225,7 @@ catch_up(KvSplit *split)
 /* ---- step 4 ---- */
 
 /*
- * The map that comes, memory for it and for the value files of the new shards, and their first
- * logs.
+ * Makes the new map, memory for it and for the value files of the new shards, and their first logs.
  */
 static bool
 prepare_shards(KvSplit *split)
@@ -245,7 +248,7 @@ prepare_shards(KvSplit *split)
 
 		kv_change_init(split->change, i);
 
-		/* one more may be opened before writers are halted */
+		/* one more value file may be opened before writers are halted */
 		if (!kv_value_files_make_room(fresh, split->shard->nvalue_files + 2))
 			return false;
 		kv_log_create(&split->store->key, shards[i], fresh->log_number);
@@ -254,8 +257,8 @@ prepare_shards(KvSplit *split)
 }
 
 /*
- * A new shard lists the value files that its entries name; what none names is the first one's.
- * False: there is no memory.
+ * Lists in a new shard the value files that its entries name. The first new shard also lists those
+ * that no entry names. False: there is no memory.
  */
 static bool
 list_value_files(KvSplit *split, int at, KvShard *fresh)
@@ -277,7 +280,7 @@ list_value_files(KvSplit *split, int at, KvShard *fresh)
 													   value_file.value_file.address);
 		KvShardValueFile *listed;
 		uint64		share;
-		uint64		live = 0;	/* of all parts */
+		uint64		live = 0;	/* live bytes of all parts */
 
 		for (int part = 0; part < copy->nparts; part++)
 		{
@@ -307,9 +310,9 @@ list_value_files(KvSplit *split, int at, KvShard *fresh)
 }
 
 /*
- * What has left the list of the old shard and is not gone yet is the first one's.  What goes
- * meanwhile, and with it from the old one's list, is found gone later.  False: there is no memory,
- * or one is not synced that must be.
+ * Moves the old shard's retired value files to the first new shard. A file that is removed in the
+ * meantime, also from the old list, is found missing later. False: there is no memory, or a file
+ * has yet to be synced.
  */
 static bool
 keep_retired(KvSplit *split, KvShard *fresh)
@@ -342,7 +345,7 @@ keep_retired(KvSplit *split, KvShard *fresh)
 	return true;
 }
 
-/* Bytes of the values that a new shard has. */
+/* The live bytes of a new shard. */
 static uint64
 live_bytes(const KvPart *part)
 {
@@ -353,7 +356,7 @@ live_bytes(const KvPart *part)
 	return bytes;
 }
 
-/* The new shards are as the map that comes will find them. */
+/* Completes the new shards, and writes their manifests, as the new map will find them. */
 static bool
 complete_shards(KvSplit *split)
 {
@@ -370,7 +373,7 @@ complete_shards(KvSplit *split)
 
 		fresh->files = copy->parts[i].files;
 		fresh->job = split->shard->job;
-		/* rounded up: one of which all is to be put in order is such a one still */
+		/* rounded up, so that a shard all of which is to be sorted stays one */
 		fresh->written = ceil(split->shard->written * ((live_bytes(&copy->parts[i]) + 1) / live));
 		fresh->key_share_xid = split->shard->key_share_xid;
 		if (!list_value_files(split, i, fresh) || (i == 0 && !keep_retired(split, fresh)))
@@ -382,7 +385,7 @@ complete_shards(KvSplit *split)
 	return true;
 }
 
-/* What was written up to now goes to files, so that writers need not wait for that. */
+/* Writes buffered data to files before the halt, so that writers need not wait for that. */
 static void
 drain_before(KvSplit *split)
 {
@@ -397,7 +400,7 @@ drain_before(KvSplit *split)
 	kv_shard_drain(split->store, split->shard_id, PG_UINT32_MAX, sequence);
 }
 
-/* Nobody finds the old shard any more: what it has in memory goes. */
+/* Frees the memory of the old shard, which no process finds any more. */
 static void
 empty_shard(KvSplit *split)
 {
@@ -415,8 +418,8 @@ empty_shard(KvSplit *split)
 }
 
 /*
- * All that takes long is done, and writers are halted when what they have written meanwhile is
- * little.  False: give up.
+ * Halts writers when all slow work is done and little was written since. False: the split must be
+ * given up.
  */
 static bool
 halt_caught_up(KvSplit *split)
@@ -460,9 +463,14 @@ split_shard(KvSplit *split)
 	kv_stat_add(split->store, KV_COUNT_SPLITS, 1);
 }
 
-/* ---- all of it ---- */
+/*
+ * ---- the whole split ----
+ */
 
-/* Of a new shard that does not come; who looks through all descriptors may look at it now. */
+/*
+ * Frees the lists of a new shard that will not be used. Processes that go through all descriptors
+ * may read them now.
+ */
 static void
 forget_value_files(KvShard *fresh)
 {
@@ -473,7 +481,7 @@ forget_value_files(KvShard *fresh)
 	LWLockRelease(&fresh->lock);
 }
 
-/* In whatever way it comes. */
+/* Ends a split that has succeeded or failed. */
 static void
 end_split(KvSplit *split)
 {
@@ -481,7 +489,7 @@ end_split(KvSplit *split)
 
 	if (!split->change->published)
 	{
-		/* a map whose shards have no files would say that there are no rows */
+		/* first: a map whose shards have no files would say that there are no rows */
 		kv_change_forget_file(split->change);
 		split->change->remains |= !kv_copy_discard(&split->copy);
 		for (int i = 0; i < split->copy.nparts; i++)
@@ -507,7 +515,7 @@ end_split(KvSplit *split)
 	ConditionVariableBroadcast(&shard->changed);
 }
 
-/* After an error, which may have come with a lock held, or at the end of the process. */
+/* Called after an ERROR, perhaps with locks held, or at the end of the process. */
 static void
 split_failed(int code, Datum arg)
 {
@@ -515,7 +523,7 @@ split_failed(int code, Datum arg)
 	end_split((KvSplit *) DatumGetPointer(arg));
 }
 
-/* The caller is the one who changes the map. */
+/* Splits as the process that changes the map. */
 static bool
 try_split(KvSplit *split, int most)
 {
@@ -543,7 +551,7 @@ try_split(KvSplit *split, int most)
 	return done;
 }
 
-/* Tell who has asked for it, or the server log, what keeps the shard from being split. */
+/* Reports the reason of a failure to the client, or from a worker to the server log. */
 static void
 report_failure(const KvSplit *split)
 {

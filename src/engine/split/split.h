@@ -1,44 +1,44 @@
 /*
  * split.h
- *		The shards of a store change while it is in use.
+ *		Changes of a store's shards while the store is in use: cut, split, absorb.
  *
- * Three changes of a map (shard/map.c), one at a time in a store (durable/mapback.c):
+ * A store's map (shard/map.c) goes through one change at a time (durable/mapback.c):
  *
- *	cut		a shard ends behind its greatest key, and what comes behind that goes to a new one.
- *			So keys that only grow fill one shard after the other, and nothing is ever moved
- *	split	a shard's entries go to several new ones, at equal shares of the bytes of its values.
- *			The values stay where they are: the new shards list the old one's value files, SHARED
- *	absorb	a shard without entries goes, and the one before it has its range, or the one behind
- *			if there is none.  Its value files, which nothing names, are retired there
+ *	cut		ends a shard after its greatest key; a new shard gets the keys above. So keys that
+ *			only grow fill one shard after the other, and no entry is ever moved
+ *	split	copies a shard's entries to several new ones, with equal shares of the bytes of its
+ *			values. Values are not copied: the new shards list the old value files, SHARED
+ *	absorb	removes a shard without entries. The previous shard takes over its range, or the next
+ *			one if there is none, and retires its value files, which no entry names
  *
- * A split, step by step.  Whoever looks sees the shard as it was up to step 4, and then the
- * new ones:
+ * Steps of a split. Readers and writers use the old shard up to step 4, and the new ones then:
  *
  *	1. flush	all runs are merged, so that most entries are in one
- *	2. copy		runs are copied to runs of the new shards, which nothing names.  Flushes go
- *				on beside it, but leave the copied runs alone (KvShard.floor)
- *	3. catch up	the memtable is flushed, and what that has made is copied; until that is little
- *	4. switch	what was written up to now goes to files; writers are halted; the write buffers are
- *	   drained,
- *				the memtable is copied to one run more; manifests are renamed, and then the map.  In
- *				memory the map counts at once
- *	5. image	of all new shards; then the old one's files go
+ *	2. copy		runs are copied to runs of the new shards, which no manifest names. Flushes
+ *				continue, but leave the copied runs alone (KvShard.floor)
+ *	3. catch up	the memtable is flushed and the new runs are copied, until little is left
+ *	4. switch	buffered writes go to files. Writers are halted, and the write buffers are drained.
+ *				The memtable is copied to one more run. The manifests are renamed, then the map,
+ *				which counts at once in memory
+ *	5. image	images of all new shards are made, then the old shard's files are removed
  *
- * Killed at any moment, a map that is there has all it names: it is renamed last.  What no
- * map names is removed at the next start, or when the store is next found done.  After a
- * power loss the newest map counts whose shards all have images (durable/mapback.c), and what
- * they lack comes from the WAL.
+ * Crash: The map is renamed last, so a map file that exists has all files that it names. Files that
+ * no map names are removed at the next start, or when the store is next found done. After a power
+ * loss the newest map counts whose shards all have images (durable/mapback.c). The WAL supplies the
+ * changes that these images lack.
  *
- * Writers wait for one write buffer to be written, one memtable of at most KV_SWITCH_ITEMS keys to
- * be
- * copied, and some small files to be renamed; readers for nothing.  No lock is held on entry,
- * and none across I/O.  A change that fails, by an ERROR or the end of its process, has done
- * nothing: until the map is there that is files which nothing names, and behind it nothing
- * fails.  It begins only if the map is done, and no base backup runs; what else speaks
- * against it makes it return false.
+ * Waits: Writers wait until one write buffer is written, a memtable of at most KV_SWITCH_ITEMS keys
+ * is copied, and some small files are renamed. Readers do not wait.
  *
- * The WAL says nothing of maps.  A standby changes its own: redo is one more writer there, and
- * the images of the new shards are made with the next DURABLE record (checkpoint/checkpointer.c).
+ * Locks: The caller holds none, and no lock is held during I/O.
+ *
+ * Failures: A change that fails, by an ERROR or the end of its process, has no effect. Before the
+ * rename of the map it leaves only files that no map names; after the rename nothing fails. A
+ * change begins only if the map is done and no base backup runs; otherwise it returns false.
+ *
+ * Standby: The WAL has no records about maps, and a standby changes its own. Redo is one more
+ * writer there. Images of the new shards are made with the next DURABLE record
+ * (checkpoint/checkpointer.c).
  */
 #ifndef KV_SPLIT_H
 #define KV_SPLIT_H
@@ -48,32 +48,32 @@
 
 extern void kv_split_gucs(void);	/* at load: defines its settings */
 /*
- * Changes the next shard that is large enough.  False: there was none, or it was not possible
- * now.  In the maintainer.
+ * Changes the next shard that is large enough. False: there was none, or a change was not possible.
+ * Called by the maintainer.
  */
 extern bool kv_split_look(KvStore *store);
 
-/* May the store's map be changed now?  If not, who asks is told to try again. */
+/* May the store's map be changed now? If not, the caller may try again later. */
 extern bool kv_split_is_possible(KvStore *store);
 /*
- * Ends the shard behind its greatest key. False: it has none, or it is not possible now; *outgrown,
- * if keys are written faster than that.
+ * Ends the shard after its greatest key. False: it has no key, or a cut is not possible now, or
+ * *outgrown: keys grow faster than the map is made.
  */
 extern bool kv_shard_cut(KvStore *store, uint32 shard_id, bool *outgrown);
 /*
- * Makes up to so many shards of one, at least two.  False: its keys are too few, or it is
+ * Splits the shard into at most so many, at least two. False: it has too few keys, or a split is
  * not possible now.
  */
 extern bool kv_shard_split(KvStore *store, uint32 shard_id, int most);
 
 /*
- * Has the shard no entries, is none on its way, and does nobody flush or compact it?  Takes its
- * lock.
+ * Has the shard no entries, is no value about to be written, and does no process flush or compact
+ * it? Takes its lock.
  */
 extern bool kv_shard_is_empty(KvStore *store, uint32 shard_id);
 /*
- * An empty shard goes, unless the store would have fewer than it was made with.  False: it
- * does, or the shard is not empty, or it is not possible now.
+ * Removes an empty shard. False: the store would have fewer shards than at its creation, or the
+ * shard is not empty, or a change is not possible now.
  */
 extern bool kv_shard_absorb(KvStore *store, uint32 shard_id);
 

@@ -1,6 +1,6 @@
 /*
  * store.c
- *		Splitting all of a store by hand.
+ *		Splits or cuts all shards of a store on request.
  */
 #include "postgres.h"
 
@@ -15,9 +15,9 @@
 #include "engine/split/internal.h"
 
 #define KV_LOOK_MSEC	20
-#define KV_IMAGE_FAILURES 3		/* attempts, one in a second */
+#define KV_IMAGE_FAILURES 3		/* failed attempts, at one a second */
 
-/* May the shard be changed now, or if there is none, is the last change done? */
+/* May the shard be changed now? With KV_NO_SHARD: is the last change done? */
 static bool
 is_ready(KvStore *store, uint32 shard_id)
 {
@@ -25,7 +25,7 @@ is_ready(KvStore *store, uint32 shard_id)
 		(shard_id == KV_NO_SHARD || *(volatile int *) &kv_shard(store, shard_id)->compactor == 0);
 }
 
-/* Until it is.  ERROR if others keep it from being so. */
+/* Waits until is_ready. ERROR if a backup or failing images prevent that. */
 static void
 wait_until_ready(KvStore *store, uint32 shard_id)
 {
@@ -60,7 +60,7 @@ kv_store_split(KvStore *store, bool at_end)
 	int			n = 0;
 	uint32	   *shards = palloc(before * sizeof(uint32));
 
-	/* those that come of these are not meant */
+	/* excludes shards that these changes will add */
 	kv_each_shard(store, i)
 	{
 		if (n < before)
@@ -71,7 +71,7 @@ kv_store_split(KvStore *store, bool at_end)
 		bool		outgrown = false;
 		bool		done;
 
-		/* others may come before this process */
+		/* another process may make a change first */
 		do
 		{
 			wait_until_ready(store, at_end ? KV_NO_SHARD : shards[i]);

@@ -1,10 +1,10 @@
 /*
- * beside.c
- *		What a job heeds while it runs, beside its work: interrupts, a DROP, and in kvfdw compactor
- *		other stores that are due.
+ * yield.c
+ *		The events that a running job reacts to: interrupts, DROP, other stores that are due.
  *
- * A store that becomes due meanwhile waits for the job. A job hurries for it; one for order gives
- * way where that store is nearer to its bound than to its mark, or somebody waits for room.
+ * Other stores concern only kvfdw compactor. A store that becomes due waits for the job, which
+ * hurries then. A sort job gives way if that store is nearer to its limit than to its mark, or if a
+ * writer waits for space.
  */
 #include "postgres.h"
 
@@ -18,13 +18,13 @@
 #include "engine/compact/internal.h"
 #include "engine/shard/space.h"
 
-#define KV_OTHERS_LOOK_US 50000	/* those that are due are looked at again no more often */
+#define KV_OTHERS_LOOK_US 50000	/* minimum time between two checks of the stores that are due */
 
-static const KvStore *passing = NULL;	/* the store of the job that runs */
+static const KvStore *passing = NULL;	/* the store of the running job */
 static bool	job_sorts;
-/* some store is due besides; for a pass for order its own as well, … */
+/* another store is due; during a sort job also the job's own */
 static bool others_wait;
-static bool others_press;		/* … and has come near its bound */
+static bool others_press;		/* such a store has come near its limit */
 
 void
 kv_beside_begin(const KvStore *store, bool sorts, bool others)
@@ -52,7 +52,7 @@ kv_job_interrupts(const KvStore *store)
 				 errmsg("table was dropped while it was compacted")));
 }
 
-/* Is there less left to its bound than what it is beyond its mark? */
+/* Is the distance to the store's limit less than what it is beyond its mark? */
 static bool
 is_pressing(KvStore *store)
 {
@@ -63,7 +63,7 @@ is_pressing(KvStore *store)
 	return bound_left < -left;
 }
 
-/* Look at those that may have become so. */
+/* Checks the stores that may have become due. */
 static void
 look_at_others(void)
 {
@@ -101,7 +101,7 @@ kv_job_is_awaited(void)
 	static TimestampTz looked = 0;
 	TimestampTz now = kv_clock();
 
-	/* what has come to its mark may be new, so it need not be due; and its writers want to know */
+	/* a store at its mark may be new, so it need not be due, and its writers need an answer */
 	if (passing != NULL && (!others_wait || now - looked >= KV_OTHERS_LOOK_US) &&
 		pg_atomic_exchange_u32(&kv_compactor->wanted, 0) != 0)
 	{
