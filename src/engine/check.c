@@ -1,15 +1,19 @@
 /*
  * check.c
- *		kvfdw_check(): read everything of a store and verify it.
+ *		kvfdw_check(): reads and verifies all files of a store.
  *
- * Checks the CRC of every run page, the order of every run, every batch of the
- * key logs, that each key lies in its shard, every value that a run or a
- * memtable names against its entry's CRC, that no two of these have bytes in common (I 13), and
- * that
- * value files and lists of value files agree.  Problems are reported one by one; the
- * check goes on behind each.  It takes no lock for longer than copying a few
- * entries, so it may run beside writers; a flush that replaces a run in the
- * middle makes it look at that shard again.
+ * It checks
+ *
+ *  - the CRC of every run page, and the order of every run;
+ *  - every batch of the key logs;
+ *  - that each key belongs to its shard;
+ *  - every value that a run or a memtable names, against its entry's CRC;
+ *  - that no two of these values overlap (I 13);
+ *  - that value files and lists of value files agree.
+ *
+ * Problems are reported one by one; the check continues after each.  It takes no lock for
+ * longer than copying a few entries, so it may run while writers do.  If a flush replaces a run
+ * during the check, that shard is checked again.
  */
 #include "postgres.h"
 
@@ -46,9 +50,9 @@ typedef struct KvCheck
 {
 	KvStore    *store;
 	uint32		shard_id;
-	KvKey		lo;				/* its range, … */
+	KvKey		lo;				/* its range */
 	KvKey		hi;
-	uint32		map_number;		/* … as this map has it */
+	uint32		map_number;		/* number of the map that has this range */
 	KvProblemCallback report;
 	void	   *arg;
 	uint64		problems;
@@ -56,7 +60,10 @@ typedef struct KvCheck
 	Tuplesortstate *addresses;	/* KvPlaced, of all shards */
 } KvCheck;
 
-/* Where an entry has its value: a bytea of this, so big-endian, is what is sorted. */
+/*
+ * The address of an entry's value.  A bytea of this struct is sorted, so its fields are
+ * big-endian.
+ */
 typedef struct KvPlaced
 {
 	uint64		address;
@@ -81,7 +88,7 @@ report_problem(void *arg, const char *file, int64 offset, const char *problem)
 	check->report(check->arg, file, offset, problem);
 }
 
-/* Do these bytes lie in what is used of a value file of the shard?  Its lock is held. */
+/* Are these bytes within the used part of one of the shard's value files?  Its lock is held. */
 static bool
 is_used(KvShard *shard, KvAddress address, Size len)
 {
@@ -91,8 +98,8 @@ is_used(KvShard *shard, KvAddress address, Size len)
 }
 
 /*
- * Likewise of the shard that is checked, or, if that has left the map meanwhile, of the one that
- * has the key now, which may have moved the value.
+ * Calls is_used for the shard that is being checked.  If that has left the map, uses the shard
+ * that has the key now, which may have moved the value.
  */
 static bool
 is_in_list(KvCheck *check, KvKey key, KvAddress address, Size len)
@@ -136,15 +143,14 @@ note_address(KvCheck *check, const KvCheckEntry *entry)
 }
 
 /*
- * An address is given out once, whatever has been moved while others were looked at: so of two
- * entries of any shards none has bytes of the other's value, but that an entry may have been met
- * twice.
+ * Check that no two values overlap.  An address is given out once, whatever is moved during the
+ * check; but an entry may have been read twice.
  */
 static void
 check_addresses(KvCheck *check)
 {
 	KvPlaced	before = {0};
-	uint64		end = 0;		/* of all so far */
+	uint64		end = 0;		/* of all values so far */
 	Datum		datum;
 	bool		isnull;
 
@@ -166,7 +172,7 @@ check_addresses(KvCheck *check)
 	}
 }
 
-/* Read one value and compare it with its entry, wherever that says now that it is (I 16). */
+/* Read one value and compare it with its entry, which is looked up again if that fails (I 16). */
 static void
 check_value(KvCheck *check, const KvCheckEntry *entry)
 {
@@ -187,7 +193,7 @@ check_value(KvCheck *check, const KvCheckEntry *entry)
 		if (problem == NULL)
 			return;
 		if (!kv_version_again(store, key, &version))
-			return;				/* a merge has left it out */
+			return;				/* a merge has dropped it */
 		if (version.location == location)
 		{
 			report_problem(check, kv_path_value(&store->key, kv_file_of(address)),
@@ -198,8 +204,8 @@ check_value(KvCheck *check, const KvCheckEntry *entry)
 }
 
 /*
- * Does the shard not have the key?  Bounds that have changed since check_runs noted them say
- * nothing of the runs of then.
+ * Is the key outside of the shard's range?  If the range has changed since check_runs noted it,
+ * nothing can be said of the older runs.
  */
 static bool
 is_outside(const KvCheck *check, KvKey key)
@@ -210,7 +216,7 @@ is_outside(const KvCheck *check, KvKey key)
 	return kv_shard(check->store, check->shard_id)->bounds_since <= check->map_number;
 }
 
-/* Every entry of one run: its shard's range and its value. */
+/* Check every entry of one run: its key against the shard's range, and its value. */
 static void
 check_run_entries(KvCheck *check, KvRun *run, const char *path)
 {
@@ -239,8 +245,8 @@ check_run_entries(KvCheck *check, KvRun *run, const char *path)
 }
 
 /*
- * Open a run; a damaged or unreadable one is reported.  NULL with *missing set if it
- * is not there.
+ * Open a run; a damaged or unreadable one is reported.  NULL with *missing set if it does not
+ * exist.
  */
 static KvRun *
 open_run(KvCheck *check, const char *path, const KvRunIds *ids, bool *missing)
@@ -288,7 +294,7 @@ check_run(KvCheck *check, uint32 number)
 	PG_TRY();
 	{
 		KV_STOP_POINT("check_run_pinned");
-		/* it may be unlinked although we have it open */
+		/* the file may have been unlinked after it was opened */
 		gone = !kv_run_check(path, &ids, report_problem, check);
 		KV_STOP_POINT("check_run_read");
 		if (!gone && check->problems == before)
@@ -333,7 +339,7 @@ retry:
 	}
 }
 
-/* The values that the memtables name and that have reached their value file. */
+/* Check the values that the memtables name and that are in their value file. */
 static void
 check_memtables(KvCheck *check)
 {
@@ -381,7 +387,7 @@ check_memtables(KvCheck *check)
 		kv_progress_add(n);
 		if (more)
 		{
-			/* go on behind the lesser of the two memtables' last keys */
+			/* continue after the lesser of the two memtables' last keys */
 			const KvCheckEntry *last = NULL;
 
 			for (int i = 0; i < n; i++)
@@ -415,13 +421,13 @@ check_logs(KvCheck *check)
 	last = shard->log_number;
 	generation = pg_atomic_read_u32(&shard->generation);
 	if (shard->bounds_since == KV_NOT_IN_MAP)
-		last = first;			/* its files go */
+		last = first;			/* its files are being removed */
 	LWLockRelease(&shard->lock);
 	if (last > first)
 		kv_shard_drain(check->store, check->shard_id, last - 1, PG_UINT64_MAX);
 	for (uint32 log = first; log < last; log++)
 	{
-		/* a flush may remove logs while we look */
+		/* a flush may remove logs during the check */
 		if (pg_atomic_read_u32(&shard->generation) != generation)
 			break;
 		KV_STOP_POINT("check_before_log");
@@ -433,9 +439,8 @@ check_logs(KvCheck *check)
 }
 
 /*
- * Is the value file in the list of a shard that has not left the map, and its file, if there is
- * one, shorter than what is used of it?
- * A write buffer may have given back what it had reserved a moment ago, and the file been cut.
+ * Is the value file in the list of a shard in the map, and its file shorter than its used
+ * part?  A write buffer may just have returned what it had reserved, and the file been cut.
  */
 static bool
 lacks_bytes(KvShard *shard, KvAddress address, const struct stat *file)
@@ -451,7 +456,7 @@ lacks_bytes(KvShard *shard, KvAddress address, const struct stat *file)
 	return lacks;
 }
 
-/* The value files of the shard are there, and as long as what is used of them. */
+/* Check that the value files of the shard exist, and are as long as their used parts. */
 static void
 check_value_files(KvCheck *check)
 {
@@ -481,7 +486,7 @@ check_value_files(KvCheck *check)
 }
 
 /*
- * Places of all value files that shards in the map list, or have retired, now; in their order,
+ * Addresses of all value files that shards in the map list, or have retired, now; sorted,
  * palloc'd.
  */
 static KvAddress *
@@ -513,9 +518,9 @@ list_addresses(KvStore *store, Size *n)
 }
 
 /*
- * Is a value file in the list of a shard in the map, about to be, or retired, or does a compaction
- * job make value files
- * now?  Looks at all shards, so it is for what was in no list before.
+ * Is the value file in the list of a shard in the map, about to be, or retired, or is a
+ * compaction job creating value files now?  Looks at all shards, so it is for files that were
+ * in no list before.
  */
 static bool
 is_of_some_shard(KvStore *store, KvAddress address)
@@ -537,7 +542,7 @@ is_of_some_shard(KvStore *store, KvAddress address)
 	return found;
 }
 
-/* Has a shard in the map the file that was found, or had it one in these places? */
+/* Has a shard in the map the file that was found, or had it one at these addresses? */
 static bool
 is_known(KvStore *store, const KvFoundFile *file, const KvAddress *addresses, Size n)
 {
@@ -551,8 +556,8 @@ is_known(KvStore *store, const KvFoundFile *file, const KvAddress *addresses, Si
 }
 
 /*
- * The directory has no value files but those of the lists, and no files but those of shards in the
- * map. While the map changes, and until it is done, those of others stay.
+ * Check that the directory has only value files of the lists, and only files of shards in the
+ * map. While the map changes, files of other shards remain.
  */
 static void
 check_directory(KvCheck *check)

@@ -2,7 +2,7 @@
  * engine.h
  *		The engine's contract with the SQL side, and its invariants.
  *
- * The invariants below are cited as (I 1) … (I 19) in code and tests.
+ * Code and tests cite the invariants below as (I 1) … (I 19).
  *
  *  I 1  Heap's rules decide visibility.  A version is visible if and only if a
  *       heap tuple with the same xid and command id would be, under the same
@@ -14,7 +14,7 @@
  *       readable through its location.
  *  I 4  A location is authoritative once.  An entry's CRC covers key, value,
  *       store, file and offset and is verified on every read.
- *  I 5  An inode is either mmap'd or O_DIRECT, never both; what is O_DIRECT may be
+ *  I 5  An inode is either mmap'd or O_DIRECT, never both; an O_DIRECT file may be
  *       read through the page cache, but is never written so (io.h).  Every mmap'd
  *       byte was written before it was mapped.  Nothing truncates a mapped file.
  *  I 6  A submitted buffer is sealed until its write completes; I/O memory
@@ -35,21 +35,20 @@
  *       nothing that is still to be read (a key log, a write buffer, the WAL) can name it.
  *  I 15 A value file leaves its list only by a merge of all runs that has emitted no
  *       entry naming it, while it was closed, no writer of a large value in it ran, and
- *       all entries naming it lay in what was merged.
+ *       all entries naming it were in the merged runs.
  *  I 16 A value that cannot be read or verified is damage only if its key, looked
- *       up again, still has it at the same place.
+ *       up again, still has it at the same address.
  *  I 17 Before a manifest names a value file that a compaction has written, every
  *       value in it that an entry will name has been verified, sealed for its
  *       new address, and made durable.
- *  I 18 Who looks into a shard for the sake of a key, or writes to it, does so
- *       while the map by which it was found still has these bounds of it.
- *  I 19 A store's value files have at most kvfdw.max_space_amplification times what its live
- *       values have, and a constant for each shard and one compaction, but where
- *       a base backup runs, the disk is full or nothing compacts.  What an older
- *       snapshot sees, or a running transaction wrote, is live.
+ *  I 18 A process reads or writes a key in a shard only while the map in which it
+ *       found the shard still has the shard's bounds.
+ *  I 19 A store's value files have at most kvfdw.max_space_amplification times the
+ *       bytes of its live values, plus a constant for each shard and one compaction.
+ *       Exceptions: a base backup runs, the disk is full, or nothing compacts.  Values
+ *       that an older snapshot sees, or a running transaction wrote, are live.
  *
- * All functions here raise ERROR unless they say otherwise.  None holds a
- * lock when it returns.
+ * All functions here raise ERROR unless they say otherwise.  None holds a lock when it returns.
  */
 #ifndef KV_ENGINE_H
 #define KV_ENGINE_H
@@ -67,15 +66,15 @@
 #include "engine/base/server.h"
 #include "engine/base/types.h"
 
-/* One visible row.  Memory is the caller's scan's and lasts until its next call. */
+/* One visible row.  Its memory belongs to the scan and lasts until the scan's next call. */
 typedef struct KvRow
 {
 	const uint8 *key;
 	int			keylen;
 	KvForm		form;
 	uint32		len;			/* bytes of value */
-	const char *value;			/* NULL if the value was not asked for */
-	void	   *header;			/* room for a varlena header right before value, or NULL */
+	const char *value;			/* NULL if the scan does not want values */
+	void	   *header;			/* space for a varlena header right before value, or NULL */
 } KvRow;
 
 /* Work done by one scan, for EXPLAIN (ANALYZE). */
@@ -84,71 +83,73 @@ typedef struct KvScanStats
 	uint64		device_reads;
 	uint64		device_bytes;
 	uint64		buffer_hits;	/* values served from write buffers */
-	uint64		recent_hits;	/* … from the recent ring */
-	uint64		tier_hits;		/* … from the second tier */
-	uint64		cache_hits;		/* … and from the value cache */
-	uint64		windows_hit;	/* of the range cache, loaded for others before */
-	uint64		windows_loaded; /* … for this scan */
-	uint64		windows_shared; /* … for others, while this scan waited too */
-	uint64		windows_waited; /* sleeps until one was loaded */
-	uint64		dead_keys;		/* that were passed, as the snapshot sees no row of them */
+	uint64		recent_hits;	/* values served from the recent ring */
+	uint64		tier_hits;		/* values served from the second tier */
+	uint64		cache_hits;		/* values served from the value cache */
+	uint64		windows_hit;	/* windows of the range cache, loaded for other scans before */
+	uint64		windows_loaded; /* windows loaded for this scan */
+	uint64		windows_shared; /* windows loaded for other scans, while this one waited too */
+	uint64		windows_waited; /* waits until a window was loaded */
+	uint64		dead_keys;		/* keys that were skipped, as the snapshot sees no row of them */
 } KvScanStats;
 
 /* ---- module start (kvfdw.c calls these) ---- */
 extern void kv_engine_gucs(void);	/* defines the engine's GUCs */
 extern void kv_engine_preload(void);	/* shmem request, hooks, workers, rmgr */
 
-/* Of the server that runs, which may be newer than the one compiled for: 150015, say. */
+/* Version of the running server, which may be newer than the one compiled for: 150015, say. */
 extern int	kv_server_version(void);
 
 /* ---- stores (lifecycle/generation.c) ---- */
 
 /*
- * The store of a table, recovered if this is its first use since the server
- * started.  The caller holds a lock on the relation.  Returns NULL if no row
- * was ever written and bounds is NULL; with it a store is made then, of so many
- * shards, key_width (every key's encoded length, or 0) and wal, with its value files in
- * tablespace (InvalidOid: the data directory).  created_in: the
- * subtransaction that created the relation, if that was in this transaction.
+ * The store of a table, recovered if this is its first use since the server started.  The
+ * caller holds a lock on the relation.  Returns NULL if no row was ever written and bounds is
+ * NULL.
+ *
+ * If bounds is given a missing store is created.  It gets so many shards, key_width (every
+ * key's encoded length, or 0), wal, and its value files in tablespace (InvalidOid: the data
+ * directory).  created_in: the subtransaction that created the relation, if that was in this
+ * transaction.
  */
 extern KvStore *kv_store_open(Oid dboid, Oid relid, int shards, int key_width,
 							  const KvKey *bounds, KvWalLevel wal, Oid tablespace,
 							  SubTransactionId created_in);
 
 /*
- * False: kv_store_open would recover the table's store, or, *opening, wait for a process that does.
- * One that was made since the start has nothing to recover.
- * The caller holds a lock on the relation.
+ * False: kv_store_open would recover the table's store, or, if *opening is set, wait for a
+ * process that does.  A store that was created since the start needs no recovery.  The caller
+ * holds a lock on the relation.
  */
 extern bool kv_store_is_ready(Oid dboid, Oid relid, bool *opening);
 
-/* TRUNCATE: a fresh, empty generation that becomes the table's at COMMIT. */
+/* TRUNCATE: create a new, empty generation that becomes the table's at COMMIT. */
 extern void kv_store_truncate(Oid dboid, Oid relid, int shards, int key_width,
 							  const KvKey *bounds, KvWalLevel wal, Oid tablespace,
 							  SubTransactionId created_in);
 /*
- * The rows of such a generation were copied from the one before, so older snapshots see none of
- * them.
+ * The rows of such a generation were copied from the previous one, so older snapshots see none
+ * of them.
  */
 extern void kv_store_note_copied(KvStore *store);
-/* False: this is such a snapshot. */
+/* False: the snapshot is older than the copy. */
 extern bool kv_store_serves(KvStore *store, Snapshot snapshot);
-/* DROP: forget and unlink at COMMIT. */
+/* DROP: remove the store from the registry, and unlink its files, at COMMIT. */
 extern void kv_store_drop_at_commit(Oid dboid, Oid relid);
 extern void kv_store_drop_database_at_commit(Oid dboid);
 
 /*
- * The schema image the SQL side keeps with a store: an opaque string it
- * compares at open.  set replaces it durably.  get returns the incarnation of the
- * server that wrote it, for kv_xid_was_lost.
+ * The schema image that the SQL side stores in a store: an opaque string that it compares at
+ * open. set replaces the image durably.  get returns the incarnation of the server that wrote
+ * it, for kv_xid_was_lost.
  */
 extern uint32 kv_store_get_schema(KvStore *store, StringInfo into);
 extern void kv_store_set_schema(KvStore *store, const char *data, int len);
 
-/* Is the xid, noted in that incarnation, of a transaction that a crash has undone? */
+/* Is the xid, noted in that incarnation, of a transaction that a crash has rolled back? */
 extern bool kv_xid_was_lost(uint64 xid, uint32 incarnation);
 
-/* A place between two keys: no key is as short, or it is a key's beginning. */
+/* A boundary between two keys: no key is as short, or it is the beginning of a key. */
 typedef struct KvCut
 {
 	uint8		len;
@@ -156,8 +157,8 @@ typedef struct KvCut
 } KvCut;
 
 /*
- * Up to max places, in key order, that cut the store into pieces of about the
- * same number of rows.  Returns how many.
+ * Find up to max boundaries, in key order, that cut the store into pieces of about the same
+ * number of rows.  Returns how many.
  */
 extern int	kv_store_cuts(KvStore *store, KvCut *splits, int max);
 
@@ -165,27 +166,32 @@ extern int	kv_store_cuts(KvStore *store, KvCut *splits, int max);
 extern bool kv_store_fits_keys(const KvStore *store, int key_width);
 extern uint64 kv_store_row_estimate(KvStore *store);
 extern uint64 kv_store_size(KvStore *store);	/* bytes of all its files */
-extern void kv_store_flush(KvStore *store);		/* all recent versions, now */
-/* What a table's data was written with; false if it has none that can be used. */
+extern void kv_store_flush(KvStore *store);		/* flushes all memtables now */
+/* The wal level with which a table's data was written; false if it has no usable data. */
 extern bool kv_store_wal_level(Oid dboid, Oid relid, KvWalLevel *level);
-/* In which tablespace its values lie, InvalidOid: in none; false as above. */
+/*
+ * The tablespace of the store's values, InvalidOid: none; returns false if the table has no
+ * usable data.
+ */
 extern bool kv_store_tablespace(Oid dboid, Oid relid, Oid *tablespace);
-/* A store with files of values in a tablespace.  False: none has. */
+/* A store with value files in a tablespace.  False: there is none. */
 extern bool kv_space_user(Oid tablespace, Oid *dboid, Oid *relid);
 /*
- * A store that makes its value files there, has never moved, and could not be opened without it.
- * False: there is none.
+ * A store that creates its value files in the tablespace, has never moved, and could not be
+ * opened without it.  False: there is none.
  */
 extern bool kv_space_awaits_move(Oid tablespace, Oid *dboid, Oid *relid);
-/* Has it values in tablespaces, or may it have? */
+/* Does the store have values in tablespaces, or may it have? */
 extern bool kv_store_has_tablespaces(Oid dboid, Oid relid);
 /*
- * A table's values go to another tablespace, value file by value file, beside readers and writers.
- * follow: the catalog
- * says so, and it is committed; new value files are made there from then on. ERROR: that cannot be
- * made.
- * can_follow false: they are leaving too many; ERROR: its directory there cannot be made. lies_in:
- * it has followed, and is not asked to follow elsewhere.
+ * Moving a table's values to another tablespace, value file by value file, while readers and
+ * writers run.
+ *
+ *  - follow: the catalog names the tablespace, and is committed; new value files are created
+ *    there from now on.  ERROR: its directory there cannot be created.
+ *  - can_follow: false if the values are leaving too many tablespaces already.  ERROR: as
+ *    above.
+ *  - lies_in: the store has followed, and is not asked to follow elsewhere.
  */
 extern void kv_store_follow(KvStore *store, Oid tablespace);
 extern bool kv_store_can_follow(KvStore *store, Oid tablespace);
@@ -196,9 +202,8 @@ extern void kv_store_follow_at_commit(KvStore *store, Oid tablespace);
 typedef struct KvScan KvScan;
 
 /*
- * A scan of one store under one snapshot.  want_values false: keys only, no
- * value is read.  Allocated in CurrentMemoryContext; owns nothing that an
- * ERROR could leak.
+ * A scan of one store under one snapshot.  want_values false: keys only, no value is read.
+ * Allocated in CurrentMemoryContext; owns nothing that an ERROR could leak.
  */
 extern KvScan *kv_scan_begin(KvStore *store, Snapshot snapshot, bool want_values);
 
@@ -207,29 +212,29 @@ typedef enum KvScanOrder
 	KV_ASCENDING,
 	KV_DESCENDING,
 	KV_ANY_ORDER,				/* begins where other scans are, and wraps around */
-	KV_BY_ADDRESS				/* likewise; scattered shards in the order of values */
+	KV_BY_ADDRESS				/* as KV_ANY_ORDER, but scattered shards in order of address */
 } KvScanOrder;
 
 /*
- * Position on a key range.  lo is inclusive, hi is exclusive; data NULL is
- * unbounded, which both are for KV_ANY_ORDER and KV_BY_ADDRESS.  limit_hint: how many rows the
- * caller is likely to take, 0 = all.
+ * Position on a key range.  lo is inclusive, hi is exclusive; data NULL is unbounded, which
+ * both are for KV_ANY_ORDER and KV_BY_ADDRESS.  limit_hint: how many rows the caller is likely
+ * to take, 0: all.
  */
 extern void kv_scan_range(KvScan *scan, KvKey lo, KvKey hi, KvScanOrder order,
 						  uint64 limit_hint);
 
 /*
- * Before kv_scan_range of a part of [lo, hi): other processes scan the other parts
- * meanwhile, and this one some of them.
+ * Called before kv_scan_range of a part of [lo, hi): other processes scan the other parts, and
+ * this one some of them.
  */
 extern void kv_scan_share(KvScan *scan, KvKey lo, KvKey hi, KvScanOrder order);
 
-/* No range follows, for now: nothing is loaded or kept for the scan any more. */
+/* The scan has no more range for now: nothing is loaded or kept for it. */
 extern void kv_scan_leave(KvScan *scan);
 
 /*
- * Position on a set of keys; the rows come in the order of the keys given,
- * absent keys are skipped.  The keys are copied.
+ * Position on a set of keys; the rows are returned in the order of the keys given, absent keys
+ * are skipped.  The keys are copied.
  */
 extern void kv_scan_points(KvScan *scan, const KvKey *keys, int nkeys);
 
@@ -246,25 +251,25 @@ extern bool kv_scan_next(KvScan *scan, KvRow *row);
 extern uint64 kv_scan_count(KvScan *scan, KvKey lo, KvKey hi);
 
 /*
- * At SERIALIZABLE: the writers whose versions the scan has met and not seen
- * since the last call, for CheckForSerializableConflictOut.
+ * At SERIALIZABLE: the writers whose versions the scan has met and not seen since the last
+ * call, for CheckForSerializableConflictOut.
  */
 extern int	kv_scan_take_conflicts(KvScan *scan, const TransactionId **xids);
 extern const KvScanStats *kv_scan_stats(KvScan *scan);
 /*
- * From now on the scan notes in which shards it looks, and then: in how many it has, of how many
- * that the table has.
+ * note_shards: from now on the scan notes in which shards it looks.  shards: in how many it has
+ * looked, and how many the table has.
  */
 extern void kv_scan_note_shards(KvScan *scan);
 extern void kv_scan_shards(const KvScan *scan, uint32 *met, uint32 *all);
 extern void kv_scan_end(KvScan *scan);
 
 /*
- * About the share of the store's rows that lie in scattered shards: their values do not
- * lie in the order of keys, and there is no room for a shard in the range cache.
+ * The approximate share of the store's rows that are in scattered shards.  Their values are not
+ * stored in key order, and the range cache cannot hold such a shard.
  */
 extern double kv_store_scattered(KvStore *store);
-/* The mean length of the values of its entries, about; 0: it has none. */
+/* The approximate mean length of the store's values; 0: it has none. */
 extern double kv_store_value_width(KvStore *store);
 
 /* ---- inserting (write/write.c) ---- */
@@ -272,34 +277,35 @@ typedef enum KvInsertResult
 {
 	KV_INSERTED,
 	KV_EXISTS,					/* a live row has that key; nothing was written */
-	KV_EXISTS_UNSEEN,			/* and it is another's that the snapshot does not see */
-	KV_EXISTS_DELETED,			/* one had when it was met, and was deleted meanwhile */
-	KV_EXISTS_ANEW				/* and it was put there by this command, or later */
+	KV_EXISTS_UNSEEN, /* the live row is another transaction's, and the snapshot does not see it */
+	KV_EXISTS_DELETED,			/* a live row was met, and was deleted concurrently */
+	KV_EXISTS_ANEW				/* the live row was written by this command, or later */
 } KvInsertResult;
 
 /*
- * Insert a row unless its key exists (waiting for an unfinished writer of it).
- * replace: overwrite instead, waiting for whoever has the row locked.
+ * Insert a row unless its key exists; waits for an unfinished writer of the key.  replace:
+ * overwrite an existing row instead, after waiting for transactions that have the row locked.
  */
 extern KvInsertResult kv_insert(KvStore *store, Relation rel, KvKey key,
 								KvForm form, const char *value, Size len,
 								Snapshot snapshot, CommandId cid, bool replace);
 
 /*
- * Insert a row unless its key exists; then lock the newest version there in the given
- * mode, whether the snapshot sees it or not, and return it in *existing (KV_EXISTS): its
- * value is palloc'd in CurrentMemoryContext, its key is the caller's.  With existing
- * NULL the value is not read.  Waits for all who write the key or have it locked.
- * KV_EXISTS_UNSEEN (also of a row that has another key since it was met) and
- * KV_EXISTS_DELETED, for snapshots that last a transaction only, and KV_EXISTS_ANEW:
- * nothing is locked.
+ * Insert a row unless its key exists; then lock the newest version in the given mode, whether
+ * the snapshot sees it or not, and return it in *existing (KV_EXISTS).  Its value is palloc'd
+ * in CurrentMemoryContext, its key is the caller's.  With existing NULL the value is not read.
+ * Waits for all transactions that write the key or have it locked.
  *
- * mode KV_NO_ROW_LOCK: nothing is locked, who has the row locked is not waited for, rows of
- * this command are KV_EXISTS as well, and no xid is assigned unless the row is inserted.
+ * Nothing is locked for KV_EXISTS_UNSEEN (also of a row that has another key since it was met)
+ * and KV_EXISTS_DELETED, for snapshots that last a transaction only, and for KV_EXISTS_ANEW.
  *
- * With seen the version is not locked but noted there, for kv_overwrite.  That
- * writes nothing and returns false if others have come between, or are coming; then
- * the row has been met.
+ * mode KV_NO_ROW_LOCK: nothing is locked, transactions that have the row locked are not waited
+ * for, rows of this command are KV_EXISTS as well, and no xid is assigned unless the row is
+ * inserted.
+ *
+ * With seen the version is not locked but noted in *seen, for kv_overwrite.  kv_overwrite
+ * writes nothing and returns false if other transactions have written or locked the row since,
+ * or wait to; the caller then calls with met.
  */
 #define KV_NO_ROW_LOCK	(-1)	/* in place of a LockTupleMode */
 extern KvInsertResult kv_insert_or_lock(KvStore *store, Relation rel, KvKey key,
@@ -315,7 +321,7 @@ typedef enum KvRowResult
 {
 	KV_ROW_DONE,				/* the version the snapshot sees is locked or changed */
 	KV_ROW_NEWER,				/* *newer, a later one, is locked; nothing is changed */
-	KV_ROW_GONE,				/* deleted meanwhile, or changed by this command */
+	KV_ROW_GONE,				/* deleted concurrently, or changed by this command */
 	KV_ROW_CHANGED_LATER,		/* changed by a later command of this transaction */
 	KV_ROW_SKIPPED,				/* LockWaitSkip met a lock */
 
@@ -325,19 +331,17 @@ typedef enum KvRowResult
 } KvRowResult;
 
 /*
- * Lock, overwrite or delete the row that the snapshot sees at key, for the
- * current (sub)transaction and command, waiting for others that have it locked.
+ * Lock, overwrite or delete the row that the snapshot sees at key, for the current
+ * (sub)transaction and command, waiting for other transactions that have it locked.
  *
- * At READ COMMITTED a row that has been changed since is locked all the same
- * and its newest version returned in *newer (KV_ROW_NEWER; *newer is left alone
- * otherwise).  Its value is palloc'd in CurrentMemoryContext, and so is its key if
- * that is another one; else it is the caller's.  Who still wants to change the row
- * then calls again with that key and a NULL snapshot, which means the version that
- * this transaction has locked.
+ * At READ COMMITTED a row that has been changed since is locked nevertheless and its newest
+ * version returned in *newer (KV_ROW_NEWER; otherwise *newer is unchanged).  Its value is
+ * palloc'd in CurrentMemoryContext, and so is its key if that is another one; else it is the
+ * caller's.  To change the row nevertheless, call again with that key and a NULL snapshot,
+ * which means the version that this transaction has locked.
  *
- * kv_update takes a NoKeyExclusive lock, kv_delete an Exclusive one.  moved_to
- * is the key under which the row goes on living, or has no data.  rel is for
- * error messages and lock waits.
+ * kv_update takes a NoKeyExclusive lock, kv_delete an Exclusive one.  moved_to is the key to
+ * which the row moves, or has no data.  rel is for error messages and lock waits.
  */
 extern KvRowResult kv_lock_row(KvStore *store, Relation rel, KvKey key,
 							   Snapshot snapshot, LockTupleMode mode,
@@ -348,34 +352,34 @@ extern KvRowResult kv_update(KvStore *store, Relation rel, KvKey key, Snapshot s
 extern KvRowResult kv_delete(KvStore *store, Relation rel, KvKey key, Snapshot snapshot,
 							 KvKey moved_to, CommandId cid, KvRow *newer);
 
-/* ---- rows by key, for one who must not wait (scan/get.c, write/put.c) ---- */
+/* ---- rows by key, for a process that must not wait (scan/get.c, write/put.c) ---- */
 typedef enum KvGetStatus
 {
 	KV_GET_NONE,				/* the snapshot sees no row */
-	KV_GET_FOUND,				/* it is in row, with its value */
+	KV_GET_FOUND,				/* the row is in row, with its value */
 	KV_GET_UNREAD,				/* its value is on the device */
-	KV_GET_FAILED				/* its value cannot be had; problem is the SQLSTATE */
+	KV_GET_FAILED				/* its value cannot be read; problem is the SQLSTATE */
 } KvGetStatus;
 
 typedef struct KvGet
 {
-	KvKey		key;			/* in, … */
-	/* … as this: the key is not looked up, and stays NONE. All else is out */
+	KvKey		key;			/* input */
+	/* input: the key is not looked up, and stays NONE; all other fields are output */
 	bool		passed;
 	KvGetStatus status;
-	KvVersion	version;		/* but for NONE: what was seen, for kv_put_if */
-	KvRow		row;			/* likewise; its key is the one given */
+	KvVersion	version;		/* unless NONE: the version that was seen, for kv_put_if */
+	KvRow		row;			/* unless NONE: the row; its key is the one given */
 	int			problem;
 } KvGet;
 
 /*
- * What the snapshot sees at n keys, as far as memory has the values, which are palloc'd in
- * CurrentMemoryContext.  *bytes is lowered by the values' sizes, on the device or not; at 0
- * it stops.  Returns how many were looked up.  What is wrong with a value is logged, and
- * that key's problem; what is wrong with an index file is an ERROR.
+ * Look up n keys under the snapshot.  Values are returned as far as they are in memory,
+ * palloc'd in CurrentMemoryContext.  *bytes is lowered by the values' sizes, on the device or
+ * not; at 0 the lookup stops.  Returns how many keys were looked up.  A damaged value is
+ * logged, and its SQLSTATE is that key's problem; a damaged index file is an ERROR.
  */
 extern int	kv_get(KvStore *store, Snapshot snapshot, KvGet *gets, int n, Size *bytes);
-/* Reads the UNREAD ones, in one batch; then they are FOUND or FAILED. */
+/* Read the UNREAD values, in one batch; then they are FOUND or FAILED. */
 extern void kv_get_read(KvStore *store, KvGet *gets, int n);
 
 typedef enum KvPut
@@ -383,7 +387,7 @@ typedef enum KvPut
 	KV_PUT_DONE,
 	KV_PUT_CHANGED,				/* the newest version is not the expected one */
 	KV_PUT_LOCKED,				/* another transaction writes it or has it locked */
-	KV_PUT_NO_ROOM				/* there is no memory for it now; who makes some is told */
+	KV_PUT_NO_ROOM	/* there is no memtable memory for it now; the maintainer is asked for some */
 } KvPut;
 
 typedef struct KvPutValue
@@ -393,36 +397,37 @@ typedef struct KvPutValue
 	Size		len;
 } KvPutValue;
 
-/* As the expected version of kv_put_if: any, or none. */
+/* An expected version for kv_put_if that equals any, or none. */
 extern const KvVersion kv_any_version;
 
 /*
- * Put a value (NULL: delete) at a key whose newest version is the expected one (NULL: there
- * is none; &kv_any_version, not for a delete: it does not matter). Never waits for a transaction, a
- * write buffer, memory or the checkpointer; it does wait for
- * the device if a value file must grow or the value is larger than a write buffer.  yields: a row
- * that sessions wait for in its queue is LOCKED, also when the one that they have waited
- * for has ended.  *made: the new version, if DONE; *in_the_way: whose lock it is, if LOCKED,
- * or InvalidTransactionId, if it is the queue's.
+ * Put a value (NULL: delete) at a key whose newest version is the expected one.  NULL: there is
+ * none; &kv_any_version, not for a delete: any.
+ *
+ * Never waits for a transaction, a write buffer, memory or the checkpointer.  Does wait for the
+ * device if a value file must grow or the value is larger than a write buffer.
+ *
+ * yields: a row in whose queue sessions wait is LOCKED, also when the transaction that they
+ * have waited for has ended.  *made: the new version, if DONE.  *in_the_way: the transaction
+ * that has the lock, if LOCKED; InvalidTransactionId if the queue is the reason.
  */
 extern KvPut kv_put_if(KvStore *store, KvKey key, const KvVersion *expected,
 					   const KvPutValue *put, CommandId cid, bool yields, KvVersion *made,
 					   TransactionId *in_the_way);
 
 /*
- * For a process that does so for those who were told KV_PUT_NO_ROOM, in a transaction: if the
- * maintainer has been asked for memory for so many ms and has not come, flushes in its place,
- * tables of any kind and for seconds
- * perhaps. What fails there is logged. Returns how many ms later to call it again, as there is none
- * yet; 0: if there is need again.
+ * Flush, in a transaction, for processes that got KV_PUT_NO_ROOM.  If the maintainer has been
+ * asked for memory for so many ms without success, this process flushes in its place, tables of
+ * any kind and perhaps for seconds.  Errors are logged.  Returns after how many ms to call it
+ * again, as there is still no memory; 0: when memory is needed again.
  */
 extern int kv_make_room_for_others(int patience);
 
 /*
- * A number, at least 2^60 and below 2^62, that no other version of a key has while that
- * version is in its place: every write gives another one, whoever makes it.  Versions of a
- * value without a byte may share it.  No number from before this start of the server, or of
- * another server, is that of any version, but for one chance in 2^60.
+ * A number, at least 2^60 and below 2^62, that no other version of a key has while that version
+ * exists: every write gives another one, in any process.  Versions of an empty value may share
+ * a number.  A number from before this start of the server, or of another server, is that of no
+ * version, but for one chance in 2^60.
  */
 extern uint64 kv_version_number(const KvStore *store, const KvVersion *version);
 
@@ -432,20 +437,25 @@ extern void kv_engine_at_prepare(void);	/* as at_commit */
 extern void kv_engine_at_commit(void);	/* never throws, allocates or waits */
 /* As at_commit: discards the stores that the transaction's CREATE or TRUNCATE has made. */
 extern void kv_engine_at_abort(void);
-/* Never throws: on commit what mine has pending is parent's; else as at_abort, for mine. */
+/*
+ * Never throws.  On commit the pending work of mine becomes parent's; else as at_abort, for
+ * mine.
+ */
 extern void kv_engine_at_subxact(bool commit, SubTransactionId mine,
 								 SubTransactionId parent);
 extern bool kv_engine_has_pending_files(void);	/* TRUNCATE or DROP pending */
-/* This session begins a backup with pg_backup_start: may throw; or has none: as at_commit. */
+/*
+ * This session begins a backup with pg_backup_start: may throw.  Or it runs none: as at_commit.
+ */
 extern void kv_engine_note_backup(bool running);
 
 /* ---- when to analyze (statistics.c, write/changes.c) ---- */
 
-/* Rows count as changed when their transaction has ended.  As kv_engine_at_commit. */
+/* Rows count as changed when their transaction has ended.  Called as kv_engine_at_commit. */
 extern void kv_changes_at_end(bool commit);
 extern void kv_changes_at_subxact_abort(SubTransactionId subid);
 
-/* ANALYZE: how many changes there were when it began, and that it is done. */
+/* ANALYZE: the number of changes when it begins, and a note of it when it ends. */
 extern uint64 kv_changes_now(KvStore *store);
 extern void kv_changes_analyzed(KvStore *store, uint64 changes);
 
@@ -461,60 +471,64 @@ typedef struct KvChanges
 extern void kv_analyze_attend(void);	/* in the process that analyzes, once it is connected */
 extern List *kv_changes_of(Oid dboid);	/* of all stores that can be used, palloc'd */
 
-/* Somebody may have analyzed it, or changed more, since; does nothing if the store is gone. */
+/*
+ * Update a KvChanges: another process may have analyzed the table, or changed more.  Does
+ * nothing if the store was dropped.
+ */
 extern void kv_changes_again(Oid dboid, KvChanges *changes);
 
-/* It takes so many changes until somebody need look again. */
+/* The table need not be checked again before so many changes. */
 extern void kv_changes_need(Oid dboid, const KvChanges *changes, uint64 needed);
 
 /* ---- pg_upgrade (restart/takeover.c) ---- */
 /*
- * In the old server: the tables of a database that were never written to; durable. It takes the
- * place of what was noted of the database before.
+ * In the old server: record durably the tables of a database that were never written to.
+ * Replaces an earlier record of the database.
  */
 extern void kv_unwritten_note(Oid dboid, const List *relids);
-/* In the new one: was the table noted so?  ERROR (XX001) if the note is damaged. */
+/* In the new server: was the table recorded so?  ERROR (XX001) if the record is damaged. */
 extern bool kv_unwritten_has(Oid dboid, Oid relid);
-/* In the new one: pg_upgrade has made tables in the database.  kvfdw_upgrade asks for it. */
+/*
+ * In the new server: record that pg_upgrade has created tables in the database; kvfdw_upgrade
+ * checks that.
+ */
 extern void kv_upgraded_note(Oid dboid);
 
 /* ---- compacting (compact/store.c, shard/account.c) ---- */
 typedef struct KvCompacted
 {
 	uint64		moved_bytes;	/* of values, to other value files */
-	uint64		freed_bytes;	/* of value files that are gone */
-	const char *waiting_for;	/* why others, or dead values, are still there; or NULL */
+	uint64		freed_bytes;	/* of value files that were removed */
+	const char *waiting_for;	/* why other value files, or dead values, still exist; or NULL */
 } KvCompacted;
 
 /*
- * From now on, while the server runs, it has this kvfdw.max_space_amplification of its own; -1: the
- * setting.
+ * From now on, while the server runs, the store has this kvfdw.max_space_amplification of its
+ * own; -1: the setting.
  */
 extern void kv_store_bound_space(KvStore *store, double amp);
 
 /*
- * Gives back the space of dead values; sorted: and puts all values in the order of their
- * keys.  Waits until the value files that nothing names any more are gone, but for what others
- * must do before.  Serves interrupts.  The caller holds a lock on the table that excludes
- * TRUNCATE and DROP.
+ * Free the space of dead values; sorted: and put all values in key order.  Waits until
+ * unreferenced value files are removed, unless that depends on other processes.  Serves
+ * interrupts.  The caller holds a lock on the table that excludes TRUNCATE and DROP.
  */
 extern void kv_store_compact(KvStore *store, bool sorted, KvCompacted *done);
 
 /*
- * Is told of each row whose value a compaction has moved, but for the largest ones; NULL: nobody
- * is.
- * It is called in the process that compacts, which may have no database, with no lock held.  It
- * raises nothing and waits for nobody; key and value are good until it returns.
+ * Called for each row whose value a compaction has moved, except the largest ones; NULL: no
+ * call.  It is called in the compacting process, which may have no database, with no lock
+ * held.  It must neither raise nor wait; key and value are valid until it returns.
  */
 typedef void (*KvMovedHook) (Oid dboid, Oid relid, KvKey key, KvForm form, const char *value,
 							 Size len);
 extern KvMovedHook kv_moved_hook;
 
 /*
- * Splits every shard that has enough keys; at_end: ends each behind its greatest key, and
- * gives what is to come behind that to a new one.  Waits until that is durable, and returns
- * how many shards there are.  Serves interrupts.  ERROR while a base backup is being taken.
- * The caller holds a lock on the table that excludes TRUNCATE and DROP.
+ * Split every shard that has enough keys.  at_end: end each after its greatest key, and create
+ * a new shard for later keys.  Waits until that is durable, and returns how many shards there
+ * are.  Serves interrupts.  ERROR while a base backup is being taken.  The caller holds a lock
+ * on the table that excludes TRUNCATE and DROP.
  */
 extern int	kv_store_split(KvStore *store, bool at_end);
 
@@ -528,24 +542,24 @@ typedef struct KvJobStats
 	uint64		to_move_bytes;
 } KvJobStats;
 
-/* Calls back for every pass that runs in database dboid. */
+/* Call back for every compaction job that runs in database dboid. */
 extern void kv_stat_jobs(Oid dboid, void (*each) (void *arg, const KvJobStats *stats),
 						 void *arg);
 
 /* ---- warming (warm.c) ---- */
 
 /*
- * Read the store's value files into the value cache, the newest ones first, as far as it has
- * room; returns bytes.  What is there already counts.  Serves interrupts.
+ * Read the store's value files into the value cache, the newest ones first, as far as the cache
+ * has free blocks; returns bytes.  Blocks that are cached already count.  Serves interrupts.
  */
 extern uint64 kv_store_prewarm(KvStore *store);
 
 /* ---- checking and statistics ---- */
 
-/* Read everything of one store and verify it (check.c). */
+/* Read and verify all files of one store (check.c). */
 extern void kv_store_check(KvStore *store, KvProblemCallback report, void *arg);
 
-/* What is counted of each store, in the order of the view's columns. */
+/* Counters of each store, in the order of the view's columns. */
 typedef enum KvStat
 {
 	KV_COUNT_INSERTS, KV_COUNT_UPDATES, KV_COUNT_DELETES,
@@ -572,14 +586,14 @@ typedef struct KvStoreStats
 	uint64		counts[KV_COUNTERS];
 	uint64		memtable_bytes;	/* shared memory held now */
 	uint64		runs;			/* run files now */
-	uint64		value_files;	/* value files now, … */
-	uint64		value_file_bytes;	/* … and what is taken of them */
-	uint64		live_bytes;		/* of that, about what some version has */
-	uint64		unsorted_bytes; /* of these, those that were not put in order together */
-	uint64		retired_value_files; /* value files that are not the table's any more, … */
+	uint64		value_files;	/* value files now */
+	uint64		value_file_bytes;	/* allocated bytes of them */
+	uint64		live_bytes;		/* of these, approximately the bytes that some version uses */
+	uint64		unsorted_bytes; /* of these, bytes that were not put in order together */
+	uint64		retired_value_files; /* value files that are not the table's any more */
 	uint64		retired_bytes;
-	const char *retired_waits_for;	/* … and why they are still there; NULL: there is none */
-	uint64		space_bound;	/* how far value files may grow (I 19); PG_UINT64_MAX: any */
+	const char *retired_waits_for;	/* why they still exist; NULL: there is none */
+	uint64		space_bound;	/* the limit for value_file_bytes (I 19); PG_UINT64_MAX: none */
 	const char *space_waits_for;	/* why it is not compacted, though it is due; or NULL */
 } KvStoreStats;
 
@@ -588,11 +602,11 @@ typedef struct KvShardStats
 	Oid			relid;
 	uint32		generation;
 	uint32		shard;
-	uint32		position;		/* in the order of keys, the first being 0 */
+	uint32		position;		/* in key order, the first being 0 */
 	uint64		entries;		/* of its index */
 	uint64		value_file_bytes;	/* taken by its part of the value files */
-	uint64		live_bytes;		/* of that, about what some version has */
-	uint64		unsorted_bytes; /* of these, those that were not put in order together */
+	uint64		live_bytes;		/* of these, approximately the bytes that some version uses */
+	uint64		unsorted_bytes; /* of these, bytes that were not put in order together */
 	uint64		memtable_bytes;	/* shared memory held now */
 	uint32		runs;			/* run files now */
 } KvShardStats;
@@ -608,14 +622,14 @@ typedef struct KvCheckpointerStats
 	uint64		bytes;			/* of key logs and runs among them */
 } KvCheckpointerStats;
 
-/* Copies what the checkpoints have done so far. */
+/* Copy the checkpoint statistics. */
 extern void kv_stat_checkpointer(KvCheckpointerStats *stats);
 
-/* Calls back for every shard of the open stores of database dboid, in the order of keys. */
+/* Call back for every shard of the open stores of database dboid, in key order. */
 extern void kv_stat_shards(Oid dboid, void (*each) (void *arg, const KvShardStats *stats),
 						   void *arg);
 
-/* Calls back for every open or unusable store of database dboid (InvalidOid: all). */
+/* Call back for every open or unusable store of database dboid (InvalidOid: all). */
 extern void kv_stat_stores(Oid dboid, void (*each) (void *arg, const KvStoreStats *stats),
 						   void *arg);
 
@@ -623,8 +637,8 @@ typedef struct KvWindowStats
 {
 	uint64		windows;		/* in the range cache */
 	uint64		window_size;	/* bytes */
-	uint64		used;			/* windows that hold something */
-	uint64		scans;			/* that read through windows now */
+	uint64		used;			/* windows that contain blocks */
+	uint64		scans;			/* scans that read through windows now */
 	uint64		hits, loads, shared, waits;	/* as in KvScanStats */
 	uint64		reads, read_bytes;	/* of prefetch workers */
 	uint64		evictions;
@@ -637,10 +651,10 @@ typedef struct KvTierStats
 	bool		on;				/* false: not configured, or its file has failed */
 	uint64		frames;
 	uint64		frame_size;		/* bytes */
-	uint64		used;			/* frames that hold something */
-	uint64		hits;			/* values read there */
+	uint64		used;			/* frames that contain blocks */
+	uint64		hits;			/* values read from the tier */
 	uint64		entered;		/* frames written */
-	uint64		dropped;		/* frames that the device was too slow for */
+	uint64		dropped;		/* frames that were not written because the device was too slow */
 } KvTierStats;
 
 /* The second tier's counters and present state (cache/tier.c); all 0 if there is none. */
@@ -651,19 +665,19 @@ extern void kv_stat_tier(KvTierStats *stats);
 typedef struct KvTierRow
 {
 	const char *tier;
-	uint64		hits;			/* values read there; of the device: reads */
-	uint64		piece;			/* bytes of what comes and goes as one … */
-	uint64		entered;		/* … so many came … */
-	uint64		left;			/* … and went … */
-	uint64		dropped;		/* … or were to come and did not */
-	uint64		errors;			/* values that were other ones there, and reads that failed */
-	uint64		bytes;			/* that it has room for … */
-	uint64		used;			/* … and that are in use */
+	uint64		hits;			/* values read from the tier; of the device: reads */
+	uint64		piece;			/* bytes of one entry */
+	uint64		entered;		/* entries inserted */
+	uint64		left;			/* entries evicted */
+	uint64		dropped;		/* entries that were to be inserted and were not */
+	uint64		errors;			/* values that did not match their entry, and reads that failed */
+	uint64		bytes;			/* capacity */
+	uint64		used;			/* bytes in use */
 } KvTierRow;
 
-/* Tiers in the order in which they are asked, of all databases. */
+/* Call back for each tier in lookup order, over all databases. */
 extern void kv_stat_tiers(void (*each) (void *arg, const KvTierRow *row), void *arg);
-/* Sets the counters of stores, I/O, caches and tiers to 0; what describes the present stays. */
+/* Set the counters of stores, I/O, caches and tiers to 0; numbers of the present state stay. */
 extern void kv_stat_reset(void);
 
 /* ---- test builds (io/fault.c) ---- */

@@ -1,16 +1,16 @@
 /*
  * maintainer.c
- *		The maintainer; registers the background workers.
+ *		The maintainer process; registers the background workers.
  *
- * The maintainer flushes shards whose memtable is due, resolves what a restart
- * left, and removes the files of dropped tables.  Work on one store that fails
- * is logged and the others go on; the failed one is tried again later.
+ * The maintainer flushes shards whose memtable is due, resolves xids after a restart, and
+ * removes the files of dropped tables.  An error in the work on one store is logged, and the
+ * other stores are processed; the failed one is tried again later.
  *
- * It also has workers on demand started that others have asked for in vain (base/worker.h),
- * and looks for what is to be compacted while no compactor runs.
+ * The maintainer also starts workers on demand for which there was no place before
+ * (base/worker.h), and looks for compaction inputs while no compactor runs.
  *
- * If it exits the postmaster starts it again.  Nothing waits for
- * the maintainer without a way to do its work itself or to give up.
+ * If it exits the postmaster starts it again.  A process that waits for the maintainer can
+ * always do the work itself or give up.
  */
 #include "postgres.h"
 
@@ -85,8 +85,8 @@ kv_workers_register(void)
 /* ---- the maintainer ---- */
 
 /*
- * Run one piece of work on a store; an ERROR is logged and ends that piece
- * only.  True if it went through.
+ * Run one piece of work on a store; an ERROR is logged and ends that piece only.  True if it
+ * succeeded.
  */
 static bool
 attempt(void (*work) (KvStore *store, void *arg), KvStore *store, void *arg)
@@ -106,7 +106,7 @@ attempt(void (*work) (KvStore *store, void *arg), KvStore *store, void *arg)
 	{
 		HOLD_INTERRUPTS();
 		MemoryContextSwitchTo(context);
-		/* under a store that is dropped meanwhile anything may fail */
+		/* the work may fail in any way if the store is dropped concurrently */
 		if (!ShutdownRequestPending &&
 			(store == NULL || pg_atomic_read_u32(&store->state) != KV_STORE_DROPPED))
 			EmitErrorReport();
@@ -125,7 +125,7 @@ flush_shard(KvStore *store, void *arg)
 	kv_shard_flush(store, *(uint32 *) arg, KV_FLUSH_MERGE);
 }
 
-/* Flush the largest memtables until they take no more than half of what they do. */
+/* Flush the largest memtables until all use half of their present memory. */
 static void
 make_room(List *stores)
 {
@@ -177,7 +177,7 @@ maintain_store(KvStore *store, void *arg)
 		KvJobPlan	plan = {++jobs % 2 == 0 ? KV_JOB_SORTS : KV_JOB_GIVES_BACK};
 		KvJobResult result = {0};
 
-		/* one that is compacted goes on by itself */
+		/* a shard that a compactor works on continues without help */
 		if (kv_shard(store, i)->compactor == 0 && !ShutdownRequestPending)
 			kv_shard_compact(store, i, &plan, &result);
 		kv_free_if_due();
@@ -214,11 +214,11 @@ load_table(KvStore *store, void *arg)
 typedef struct KvNumbered
 {
 	const char *path;			/* of a directory */
-	MemoryContext context;		/* for … */
-	List	   *numbers;		/* … those of its entries */
+	MemoryContext context;		/* memory for numbers */
+	List	   *numbers;		/* numbers of the directory's entries */
 } KvNumbered;
 
-/* ERROR if it cannot be read. */
+/* ERROR if the directory cannot be read. */
 static void
 list_numbered(KvStore *store, void *arg)
 {
@@ -230,8 +230,8 @@ list_numbered(KvStore *store, void *arg)
 }
 
 /*
- * Enter every kvfdw/<database>/<relation>; true if all of them could be, and all directories be
- * read.
+ * Enter every kvfdw/<database>/<relation> into the registry.  True if all could be entered, and
+ * all directories be read.
  */
 static bool
 load_all_tables(void)
@@ -256,7 +256,7 @@ load_all_tables(void)
 	return complete;
 }
 
-/* Stores that this process keeps from being removed.  NULL: those that were dropped since. */
+/* Stores that this process keeps from being removed.  NULL: entries of stores dropped since. */
 static List *pinned = NIL;
 
 static List *
@@ -275,10 +275,7 @@ unpin_stores(void)
 	kv_stores_unpin(stores);
 }
 
-/*
- * What is to be freed, and was dropped since there was last time for that, does not wait for all of
- * the work.
- */
+/* Free, between two pieces of work, the files of stores that were dropped in the meantime. */
 static void
 collect_between(void)
 {
@@ -293,8 +290,8 @@ collect_between(void)
 }
 
 /*
- * Do work on each of the pinned stores that it is for (NULL: on all).  True if it went through
- * for all of them: false also if this process is to go before it has come to the last.
+ * Do work on each of the pinned stores for which is_for is true (NULL: on all).  True if it
+ * succeeded for all of them; false also if this process is to exit before the last one.
  */
 static bool
 attempt_each(List *stores, bool (*is_for) (const KvStore *store),
@@ -318,7 +315,7 @@ attempt_each(List *stores, bool (*is_for) (const KvStore *store),
 	return complete;
 }
 
-/* The same for all that are in this state now. */
+/* As attempt_each, for all stores that are in this state now. */
 static bool
 attempt_all(KvStoreState state, bool (*is_for) (const KvStore *store),
 			void (*work) (KvStore *store, void *arg))
@@ -342,8 +339,8 @@ has_creator(const KvStore *store)
 }
 
 /*
- * After a start: recover every store, and when dead incarnations have piled
- * up, rewrite what refers to them and forget them.
+ * After a start: recover every store.  When dead incarnations have accumulated, rewrite the
+ * files that refer to them and forget the incarnations.
  */
 static void
 tidy_everything(void)
@@ -373,7 +370,7 @@ resolve_creator(KvStore *store, void *arg)
 	kv_store_resolve_creator(store);
 }
 
-/* Are all stores open that there are, but for unusable ones?  Opens what is not yet. */
+/* Open all stores that are not open.  True if all are open, except unusable ones. */
 static bool
 open_all(void)
 {
@@ -403,7 +400,7 @@ note_resolved(KvStore *store, void *arg)
 	kv_resolve_done(*(uint64 *) arg);
 }
 
-/* The next xid has come to another segment of clog: see flush/resolve.c. */
+/* The next xid is in another segment of clog: see flush/resolve.c. */
 static void
 resolve_segment(void)
 {
@@ -415,7 +412,7 @@ resolve_segment(void)
 	if (since == 0)
 		since = now;
 
-	/* what fails is not tried every second */
+	/* a failed attempt is not repeated every second */
 	if (tried != 0 && !TimestampDifferenceExceeds(tried, now, KV_RESOLVE_RETRY_MS))
 		return;
 	kv_backups_look();
@@ -445,8 +442,8 @@ look_for_compaction(KvStore *store, void *arg)
 }
 
 /*
- * What others have asked for in vain, as there was no place or write buffer, and what nobody has
- * asked for.
+ * Start workers for work that had no place or write buffer before, or that no process has asked
+ * for.
  */
 static void
 look_for_workers(void)
@@ -485,7 +482,7 @@ kv_maintainer_main(Datum arg)
 	MemoryContextSwitchTo(context);
 	kv_drop_collect();
 
-	/* between two pieces of work it looks whether it is to go */
+	/* between two pieces of work it checks whether it is to exit */
 	while (kv_worker_goes_on(&reloaded))
 	{
 		List	   *stores;
@@ -494,7 +491,10 @@ kv_maintainer_main(Datum arg)
 		MemoryContextReset(context);
 		CHECK_FOR_INTERRUPTS();
 
-		/* a standby learns from the WAL what is to go, and opens what is used */
+		/*
+		 * a standby learns from the WAL which files to remove, and opens stores when they are
+		 * used
+		 */
 		if (!warmed && RecoveryInProgress())
 			kv_warm_start();
 		warmed = true;
@@ -517,7 +517,7 @@ kv_maintainer_main(Datum arg)
 			(void) attempt(kv_statistics_start, NULL, NULL);
 		unpin_stores();
 
-		/* of those that are not open, some because they cannot be used */
+		/* of stores that are not open, some because they cannot be used */
 		(void) attempt_all(KV_STORE_CLOSED, has_creator, resolve_creator);
 		if (resolved && kv_resolve_is_due() && !ShutdownRequestPending)
 			resolve_segment();
@@ -529,5 +529,5 @@ kv_maintainer_main(Datum arg)
 		kv_free_or_nap(KV_NAP_MS, KV_WAIT_IDLE);
 	}
 	kv_warm_note();
-	proc_exit(1);				/* so that the postmaster starts it again, unless it stops itself */
+	proc_exit(1);			/* so that the postmaster starts it again, unless the server stops */
 }

@@ -8,8 +8,8 @@
 #include "engine/base/types.h"
 
 /*
- * While shared_preload_libraries are loaded: registers checkpointer, maintainer and tier, defines
- * those on demand.
+ * While shared_preload_libraries are loaded: register checkpointer, maintainer and tier, and
+ * define the workers on demand.
  */
 extern void kv_workers_register(void);
 /* The maintainer's main function; arg is not used.  Does not return. */

@@ -1,10 +1,9 @@
 /*
  * start.c
- *		The engine's start: the table of modules that have settings or shared memory.
+ *		Start of the engine: the table of modules that have settings or shared memory.
  *
- * A room has a struct in the main shared memory segment, and perhaps more memory, its
- * settings, and something to do before anybody else is there.  Who adds a room adds a
- * line.
+ * A module has a struct in the main shared memory segment, and perhaps more memory, settings,
+ * and an initialization that runs before any other process.  A new module needs one line here.
  */
 #include "postgres.h"
 
@@ -40,23 +39,26 @@
 
 typedef struct KvModule
 {
-	/* its struct, zeroed when it is made; init fills in the rest */
+	/* the struct, zeroed when it is created; init fills in the rest */
 	const char *name;
 	Size		size;
 	void	  **address;
 	void		(*init) (void);
 
-	/* what else it has: how many bytes, and making or attaching to it */
+	/* further memory: its size, and a function that creates or attaches to it */
 	Size		(*more) (void);
 	void		(*attach) (void);
 
 	void		(*gucs) (void);
-	void		(*start) (void);	/* in the postmaster, when all memory has been made */
+	void		(*start) (void);	/* in the postmaster, when all memory exists */
 } KvModule;
 
 #define KV_STRUCT(type, pointer)	"kvfdw " #type, sizeof(type), (void **) &pointer
 
-/* From the ground up.  Modules start from the top down: what is above says what counts. */
+/*
+ * From the lowest layer up.  Modules start from the top down: higher ones set what lower ones
+ * use.
+ */
 static const KvModule modules[] = {
 	{.more = kv_admission_memory, .attach = kv_admission_attach, .gucs = kv_admission_gucs},
 	{KV_STRUCT(KvBase, kv_base), kv_base_init, NULL, kv_base_attach},
@@ -135,7 +137,7 @@ attach_module(const KvModule *module)
 		module->attach();
 }
 
-/* Make or attach to shared memory; the postmaster also begins the incarnation. */
+/* Create or attach to shared memory; the postmaster also begins the incarnation. */
 static void
 start_memory(void)
 {

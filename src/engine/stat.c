@@ -1,6 +1,6 @@
 /*
  * stat.c
- *		What the SQL side reads of the engine: counters, sizes, the server's version.
+ *		The engine's statistics for the SQL side: counters, sizes, the server's version.
  */
 #include "postgres.h"
 
@@ -37,7 +37,7 @@ kv_store_row_estimate(KvStore *store)
 	return rows;
 }
 
-/* Bytes of the files that a directory has. */
+/* Bytes of a directory's files. */
 static uint64
 directory_size(const char *path)
 {
@@ -77,8 +77,8 @@ kv_store_size(KvStore *store)
 }
 
 /*
- * Count the value files of a shard, and those that were emptied; those that others may list, too,
- * are added to places and counted for the first one only.
+ * Count the value files of a shard, and its emptied ones.  Value files that other shards may
+ * list, too, are added to addresses and counted for the first shard only.
  */
 static KvAddress *
 add_value_files(KvShard *shard, KvAddress *addresses, int *n, KvStoreStats *stats)
@@ -132,7 +132,7 @@ describe(KvStore *store, KvStoreStats *stats)
 		return;
 	stats->rows = kv_store_row_estimate(store);
 
-	/* before the lists: what is released meanwhile is not counted twice */
+	/* read before the lists, so that files released in between are not counted twice */
 	stats->retired_bytes = pg_atomic_read_u64(&store->freeing);
 	KV_STOP_POINT("stat_freeing");
 	kv_each_shard(store, i)
@@ -250,7 +250,7 @@ kv_stat_reset(void)
 	kv_tier_stats_reset();
 }
 
-/* Sums over the stores that are open. */
+/* Sums over the open stores. */
 typedef struct KvTierSums
 {
 	uint64		counts[KV_COUNTERS];
@@ -269,7 +269,7 @@ add_store(void *arg, const KvStoreStats *stats)
 	sums->live_bytes += stats->live_bytes;
 }
 
-/* What reads of value files have failed. */
+/* The number of failed reads of value files. */
 static uint64
 failed_reads(void)
 {

@@ -1,15 +1,15 @@
 /*
  * statistics.c
- *		When tables are due to be analyzed, and who does it.
+ *		Starts workers that analyze tables when they are due.
  *
- * Autovacuum passes foreign tables by.  So once per autovacuum_naptime the maintainer
- * looks for stores that have changed enough, and starts a worker in each of their
- * databases, one after the other (fdw/autoanalyze.c).  It goes by autovacuum's
- * thresholds, which depend on the catalog: so a worker looks at each store once after a start
- * or a change of settings, and leaves a note how many changes it takes.
+ * Autovacuum skips foreign tables.  So once per autovacuum_naptime the maintainer looks for
+ * stores that have changed enough, and starts a worker in each of their databases, one after
+ * the other (fdw/autoanalyze.c).  The thresholds are autovacuum's, and depend on the catalog.
+ * So a worker checks each store once after a start or a change of settings, and notes how many
+ * changes make it due.
  *
- * The worker is an autovacuum worker to PostgreSQL: whoever waits for its lock, or for
- * its database, ends it.
+ * For PostgreSQL the worker is an autovacuum worker: a process that waits for its lock, or for
+ * its database, cancels it.
  */
 #include "postgres.h"
 
@@ -36,7 +36,7 @@
 #define TELL_MS				3600000
 #define PATIENCE_MS			20000
 
-/* ---- what the worker asks ---- */
+/* ---- functions for the worker ---- */
 
 static uint64
 changes_since(KvStore *store)
@@ -125,7 +125,7 @@ kv_changes_analyzed(KvStore *store, uint64 changes)
 
 /* ---- the maintainer ---- */
 
-static List *databases = NIL;	/* to be looked at in this round */
+static List *databases = NIL;	/* databases left in this round */
 static TimestampTz round_began = 0;
 static BackgroundWorkerHandle *worker = NULL;
 
@@ -143,7 +143,7 @@ worker_runs(void)
 	return false;
 }
 
-/* The databases with stores that are due. */
+/* Collect the databases with due stores. */
 static void
 begin_round(List *stores)
 {
@@ -174,7 +174,7 @@ can_connect(Oid dboid)
 	return valid;
 }
 
-/* That there has been no room for a worker for a while; not each time. */
+/* Log, from time to time, that there was no place for a worker. */
 static void
 tell_missed(void)
 {

@@ -1,20 +1,20 @@
 /*
  * warm.c
- *		Blocks come into the value cache before anybody asks for them: those of a table
- *		(kvfdw_prewarm), and after a start those that were there when the server stopped.
+ *		Prewarming: blocks of a table (kvfdw_prewarm), and after a restart the blocks that were
+ *		cached when the server stopped.
  *
- * When the server stops the maintainer notes which blocks are in the value cache, which in the
- * recent ring, and which frames are in the second tier.  After the start, when it has opened
- * the stores, a worker has those frames found again, reads the blocks, in the order of their
- * places, back to where they were, and removes the file.  If the server stops before, the next
- * note has that, too.  If it crashes, the file goes unused, for the crash may come from there.
- * A place may have got other bytes since, as after a power loss: then the block is of no use,
- * and is lost when it is met.
+ * When the server stops the maintainer records which blocks are in the value cache, which in
+ * the recent ring, and which frames are in the second tier.  After the start, when the
+ * maintainer has opened the stores, a worker re-enters those frames, reads the blocks, in order
+ * of address, into the caches where they were, and removes the file.  If the server stops
+ * before that, the next record includes the rest.  If the server crashes, the file is not used,
+ * because it may have caused the crash.  An address may have other bytes by then, as after a
+ * power loss: such a block is of no use, and is evicted when it is met.
  *
- * A standby opens stores as they are used, so there the worker opens those that are noted,
- * when the standby is consistent.
+ * A standby opens stores as they are used.  So there the worker opens the recorded stores, when
+ * the standby is consistent.
  *
- * The file's grammar is in docs/format.md.
+ * docs/internals/format.md has the file's grammar.
  */
 #include "postgres.h"
 
@@ -41,14 +41,14 @@
 #include "engine/warm.h"
 
 #define KV_WARM_PATH	KV_DIRECTORY "/warm"
-#define KV_WARM_USED_PATH	KV_DIRECTORY "/warm.used"	/* there while the other is used */
+#define KV_WARM_USED_PATH	KV_DIRECTORY "/warm.used"	/* exists while the other is used */
 #define KV_WARM_MAGIC	0x4b565741	/* "KVWA" */
 #define KV_WARM_VERSION	3
-#define KV_WARM_MOST	(16 * 1024 * 1024)	/* blocks, or frames, that are noted */
+#define KV_WARM_MOST	(16 * 1024 * 1024)	/* most blocks, or frames, in a record */
 
-#define KV_WARM_STEP	1024	/* blocks that are read before dropped stores are looked for */
+#define KV_WARM_STEP	1024	/* blocks that are read between checks for dropped stores */
 
-/* With the number of a block: it was in the recent ring. */
+/* Flag in the number of a block: it was in the recent ring. */
 #define KV_WARM_RECENT	(UINT64CONST(1) << 63)
 
 typedef struct KvWarmHead
@@ -58,12 +58,12 @@ typedef struct KvWarmHead
 	uint64		system_identifier;
 	uint64		tier_mark;		/* kv_tier_mark(); 0: there are no frames */
 	uint32		nstores;
-	uint32		crc;			/* of all behind */
+	uint32		crc;			/* of all bytes after the head */
 } KvWarmHead;
 
 /*
- * Behind it are the numbers of its blocks, 8 bytes each, ascending, so those in the recent
- * ring come last, and its frames.
+ * It is followed by the numbers of the store's blocks, 8 bytes each, ascending, so that those
+ * in the recent ring are last; and by its frames.
  */
 typedef struct KvWarmStore
 {
@@ -87,8 +87,8 @@ StaticAssertDecl(sizeof(KvWarmFrame) == 16, "a frame of the warm file is 16 byte
 /* ---- a table ---- */
 
 /*
- * What of a shard's value files is in files, the newest value file first; palloc'd. Returns how
- * many.
+ * The written parts of a shard's value files, the newest value file first; palloc'd.  Returns
+ * how many.
  */
 static int
 written_parts(KvShard *shard, KvExtent **parts)
@@ -114,7 +114,7 @@ written_parts(KvShard *shard, KvExtent **parts)
 	return n;
 }
 
-/* Read all of the store that the cache has room for. */
+/* Read the store, as far as the cache has free blocks. */
 static void
 prewarm(KvStore *store, KvWarming *warming, uint64 room)
 {
@@ -185,7 +185,7 @@ unpin_stores(int code, Datum arg)
 
 /* ---- the file ---- */
 
-/* Why the file is not to be used, or NULL. */
+/* Why the file cannot be used, or NULL. */
 static const char *
 file_problem(const char *file, Size len)
 {
@@ -273,7 +273,7 @@ enter_frames(KvStore *store, const KvWarmStore *entry, void *arg)
 	}
 }
 
-/* ---- noting what is cached ---- */
+/* ---- recording cached blocks ---- */
 
 typedef struct KvCachedBlock
 {
@@ -281,20 +281,20 @@ typedef struct KvCachedBlock
 	uint64		number;			/* address / KV_BLOCK, and KV_WARM_RECENT */
 } KvCachedBlock;
 
-/* What is cached, by store and place once it is sorted. */
+/* The cached blocks and frames; after sorting by store and address. */
 typedef struct KvCached
 {
 	KvCachedBlock *blocks;
 	uint64		nblocks;
 	uint64		blocks_room;
-	uint64		next_block;		/* of those, to be written */
+	uint64		next_block;		/* of blocks, the next one to be written */
 	KvTierFrame *frames;
 	uint64		nframes;
 	uint64		frames_room;
 	uint64		next_frame;
 	uint64		tier_mark;
-	const char *unused;			/* the file that is there, and still to be used; or NULL */
-	bool		frames_hold;	/* its frames are where it says */
+	const char *unused;			/* the existing file that is still to be used; or NULL */
+	bool		frames_hold;	/* its frames are valid */
 } KvCached;
 
 static void
@@ -352,7 +352,7 @@ compare_stores(const ListCell *a, const ListCell *b)
 	return left < right ? -1 : left > right;
 }
 
-/* Write what is cached of a store, the next one by its cache_id; returns its bytes. */
+/* Write the entry of a store, the next one by its cache_id; returns its bytes. */
 static Size
 make_entry(const KvStore *store, KvCached *cached, char *into)
 {
@@ -388,7 +388,7 @@ make_entry(const KvStore *store, KvCached *cached, char *into)
 	return (char *) (frames + entry->nframes) - into;
 }
 
-/* What the unused file has of a store that is open is as good as cached. */
+/* Blocks of an open store in the unused file count as cached. */
 static void
 note_noted(KvStore *store, const KvWarmStore *entry, void *arg)
 {
@@ -399,7 +399,7 @@ note_noted(KvStore *store, const KvWarmStore *entry, void *arg)
 }
 
 /*
- * Copy what the unused file has of stores that are not open, behind the others: of two frames
+ * Copy the unused file's entries of stores that are not open, after the others: of two frames
  * with the same place the first one counts.  Returns the bytes.
  */
 static Size
@@ -425,7 +425,7 @@ copy_noted(const KvCached *cached, char *into, uint32 *nstores)
 	return len;
 }
 
-/* The file's content; 0: nothing is cached. */
+/* Make the file's content; returns 0 if nothing is cached. */
 static Size
 make_file(List *stores, KvCached *cached, char *file)
 {
@@ -461,7 +461,7 @@ write_file(void *arg)
 	Size		len = 0;
 	Size		unused_len = 0;
 
-	/* a maintainer that somebody has ended is started again: the server goes on meanwhile */
+	/* a maintainer that was terminated is started again: the server continues */
 	if (!kv_io_server_stops())
 		return;
 	(void) kv_io_unlink(KV_WARM_USED_PATH);
@@ -510,7 +510,7 @@ kv_warm_note(void)
 	unpin_stores(0, 0);
 }
 
-/* ---- reading it again ---- */
+/* ---- reading the file ---- */
 
 static void
 read_blocks(KvStore *store, const KvWarmStore *entry, void *arg)
@@ -519,7 +519,7 @@ read_blocks(KvStore *store, const KvWarmStore *entry, void *arg)
 	uint64		first = 0;
 	KvWarming  *warming = kv_warming_begin(&store->key, store->cache_id);
 
-	/* those in the recent ring first: they are not in the second tier */
+	/* blocks of the recent ring first: they are not in the second tier */
 	while (first < entry->nblocks && (numbers[first] & KV_WARM_RECENT) == 0)
 		first++;
 	for (uint64 n = 0; n < entry->nblocks; n++)
@@ -528,7 +528,7 @@ read_blocks(KvStore *store, const KvWarmStore *entry, void *arg)
 		bool		recent = (numbers[i] & KV_WARM_RECENT) != 0;
 
 		if ((recent ? kv_recent_room() : kv_block_room()) == 0)
-			continue;			/* it is off now */
+			continue;			/* the cache is off now */
 		if (n % KV_WARM_STEP == 0)
 			kv_stores_unpin_dropped(pinned, store);
 		if (pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED || ShutdownRequestPending)
@@ -551,7 +551,7 @@ open_store(void *arg)
 	kv_store_ensure_open(arg);
 }
 
-/* Open the stores of the file, as far as that is possible. */
+/* Open the stores of the file, as far as possible. */
 static void
 open_noted(const char *file)
 {
@@ -592,7 +592,7 @@ read_file(void *arg)
 	kv_io_create(KV_WARM_USED_PATH, "", 0);
 	if (RecoveryInProgress())
 		open_noted(file);
-	/* waits: before stores are pinned */
+	/* this waits, so it is called before stores are pinned */
 	frames_hold = kv_tier_was_marked(((const KvWarmHead *) file)->tier_mark);
 	pinned = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
 	KV_STOP_POINT("warm_frames");
@@ -646,7 +646,7 @@ kv_warm_start(void)
 	if (kv_worker_start("kvfdw warm", "kv_warm_worker_main", 0, &handle))
 		return;
 
-	/* all of max_worker_processes are in use, and the maintainer has other work than to read */
+	/* max_worker_processes is exhausted, and the maintainer has other work than reading */
 	kv_worker_missed("kvfdw warm",
 					 "What was in memory when the server stopped is read when it is asked for.");
 	before_shmem_exit(unpin_stores, 0);
