@@ -1,6 +1,6 @@
 /*
  * address.c
- *		The order of addresses, and what tests change about them.
+ *		The order of addresses, and a setting of tests that changes value files' sizes.
  */
 #include "postgres.h"
 

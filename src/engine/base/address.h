@@ -1,12 +1,12 @@
 /*
  * address.h
- *		Addresses of values: volumes, and the files into which they are cut.
+ *		Addresses of values: volumes, and their division into files.
  *
- * An address is 63 bits: a volume's number (20) and a byte in it (43).  Volumes below
- * KV_LEGACY_VOLUMES are one file each, which older libraries have made.  The others are
- * cut into value files, files of one size; the volume's number says of which class it is, and
- * so how large they are.  So an address alone says in which file it lies, and where.
- * Within a volume addresses go on from value file to value file.
+ * An address has 63 bits: a volume's number (20) and a byte in it (43).  Volumes below
+ * KV_LEGACY_VOLUMES are one file each, which older libraries have made.  The others are divided
+ * into value files of one size; the volume's number determines the class, and so the size.  So
+ * an address alone determines its file, and its offset in that.  Within a volume addresses
+ * continue from value file to value file.
  *
  * Arithmetic only; nothing here takes a lock, allocates or raises.
  */
@@ -23,7 +23,8 @@ typedef uint64 KvAddress;
 #define KV_NO_CLASS			(-1)
 
 /*
- * A value file by the address of its first byte. A struct, so that no other number passes for one.
+ * A value file, identified by the address of its first byte.  A struct, so that the compiler
+ * accepts no other number as one.
  */
 typedef struct KvFileId
 {
@@ -54,7 +55,7 @@ kv_is_legacy(KvAddress address)
 	return address < kv_volume_begin(KV_LEGACY_VOLUMES);
 }
 
-/* Of a volume that is cut into value files. */
+/* The class of a volume that is divided into value files. */
 static inline int
 kv_class_of(KvAddress address)
 {
@@ -62,7 +63,7 @@ kv_class_of(KvAddress address)
 }
 
 #ifdef KVFDW_FAULTS
-/* the smallest value files' size, for tests; 0: as in other builds */
+/* the size of the smallest value files, for tests; 0: as in other builds */
 extern int	kv_test_value_file_kb;
 #endif
 
@@ -78,7 +79,7 @@ kv_value_file_size(int class)
 	return UINT64CONST(1) << (22 + 2 * class);
 }
 
-/* How many bytes of addresses a file has, used or not. */
+/* Bytes of a file's address range, used or not. */
 static inline uint64
 kv_file_span(KvFileId file)
 {
@@ -86,7 +87,7 @@ kv_file_span(KvFileId file)
 		: kv_value_file_size(kv_class_of(file.address));
 }
 
-/* The file with an address. */
+/* The file that contains an address. */
 static inline KvFileId
 kv_file_of(KvAddress address)
 {
@@ -95,14 +96,14 @@ kv_file_of(KvAddress address)
 	return (KvFileId) {address & ~(kv_file_span(whole) - 1)};
 }
 
-/* Where in its file an address is. */
+/* The offset of an address in its file. */
 static inline uint64
 kv_offset_of(KvAddress address)
 {
 	return address - kv_file_of(address).address;
 }
 
-/* The order of two, for qsort and bsearch. */
+/* The order of two addresses, for qsort and bsearch. */
 extern int	kv_address_compare(const void *a, const void *b);
 
 #endif							/* KV_ADDRESS_H */

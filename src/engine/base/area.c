@@ -1,11 +1,10 @@
 /*
  * area.c
- *		The area of shared memory from which memtables and shards come, and what else the
- *		modules' shared memory stands on.
+ *		The area of shared memory in which memtables and shards are allocated, and the base of
+ *		the modules' shared memory.
  *
- * The area is a DSA made in the main segment.  It cannot grow (I 12), and because it
- * lies in the main segment a dsa_pointer is an offset from the same address in every
- * process.
+ * The area is a DSA in the main segment.  It cannot grow (I 12), and because it is in the main
+ * segment a dsa_pointer is an offset from the same address in every process.
  */
 #include "postgres.h"
 

@@ -1,6 +1,6 @@
 /*
  * attempt.c
- *		After an ERROR that does not end what the process is doing.
+ *		Recovery from an ERROR that does not end the process's work.
  */
 #include "postgres.h"
 
@@ -42,7 +42,7 @@ kv_attempt(void (*work) (void *arg), void *arg)
 	}
 	PG_END_TRY();
 
-	/* work may have gone on after an error of its own, in whatever context */
+	/* the work may have continued after an error of its own, in any context */
 	MemoryContextSwitchTo(context);
 	return done;
 }

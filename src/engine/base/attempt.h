@@ -1,18 +1,17 @@
 /*
  * attempt.h
- *		After an ERROR that does not end what the process is doing.
+ *		Recovery from an ERROR that does not end the process's work.
  */
 #ifndef KV_ATTEMPT_H
 #define KV_ATTEMPT_H
 
-/* Outside a transaction: true if it went through; else its ERROR is logged and forgotten. */
+/* Outside a transaction: true if the work succeeded; else its ERROR is logged and discarded. */
 extern bool kv_attempt(void (*work) (void *arg), void *arg);
-/* Outside a transaction, in PG_CATCH: lets go of what it held. */
+/* Outside a transaction, in PG_CATCH: release what the failed work held. */
 extern void kv_drop_error(bool report);
 /*
- * Is this error no fault of the store at hand?  What a device did not do once it may do at
- * the next start, so a failed read or write is none, either; nor are limits: what is there
- * is whole.
+ * Has this error a cause outside of the current store?  A failed read or write counts, because
+ * the device may succeed at the next start; so do limits: the existing data is intact.
  */
 extern bool kv_error_concerns_all(int sqlerrcode);
 

@@ -2,8 +2,8 @@
  * crc.c
  *		CRC-32C of long pieces of memory.
  *
- * The processor's CRC instruction takes three cycles, but one can begin in each,
- * so three streams at a time are as fast as one.  Where it can multiply polynomials in
+ * The processor's CRC instruction takes three cycles, but one can begin in each, so three
+ * streams at a time take as long as one.  Where the processor can multiply polynomials in
  * registers of 64 bytes, that is faster still.  The result is COMP_CRC32C's.
  */
 #include "postgres.h"
@@ -52,7 +52,7 @@ crc_streams(pg_crc32c crc, const void *data, Size len)
 			c = _mm_crc32_u64(c, words[2]);
 		}
 
-		/* each stream counts as if the bytes of the streams behind it were zeros */
+		/* the bytes of later streams count as zeros after each stream */
 		sum = _mm_xor_si128(_mm_clmulepi64_si128(_mm_cvtsi64_si128(a), _mm_cvtsi64_si128(OVER_TWO),
 												 0),
 							_mm_clmulepi64_si128(_mm_cvtsi64_si128(b), _mm_cvtsi64_si128(OVER_ONE),
@@ -71,10 +71,7 @@ has_streams(void)
 
 #define WIDE	64				/* bytes of a register */
 
-/*
- * x^(8n + 31) and x^(8n - 33) modulo the polynomial, bits reversed; n: bytes from one place to
- * another
- */
+/* x^(8n + 31) and x^(8n - 33) modulo the polynomial, bits reversed; n: distance in bytes */
 #define OVER_16		0x493c7d27, 0xf20c0dfe
 #define OVER_32		0xba4fc28e, 0x3da6d0cb
 #define OVER_48		0xddc0152b, 0x1c291d04
@@ -83,7 +80,7 @@ has_streams(void)
 
 #define WIDE_TARGET __attribute__((target("sse4.2,avx512f,vpclmulqdq")))
 
-/* Each 16 bytes of sum, so many bytes further on, and the bytes there. */
+/* Advance each 16 bytes of sum by the distance, and add the bytes there. */
 WIDE_TARGET static inline __m512i
 crc_fold(__m512i sum, __m512i over, __m512i there)
 {

@@ -7,7 +7,10 @@
 
 #include "utils/hsearch.h"
 
-/* The key is so many bytes at the entry's beginning.  Raises ERROR without memory. */
+/*
+ * A hash table whose key is so many bytes at the entry's beginning.  Raises ERROR if there is
+ * no memory.
+ */
 static inline HTAB *
 kv_hash_create(const char *name, Size keysize, Size entrysize, MemoryContext context)
 {
@@ -16,7 +19,10 @@ kv_hash_create(const char *name, Size keysize, Size entrysize, MemoryContext con
 	return hash_create(name, 64, &info, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 }
 
-/* All of its bits depend on all of the number and of the seed. Nothing on disk may depend on it. */
+/*
+ * A hash of which all bits depend on all bits of the number and the seed.  Nothing on disk may
+ * depend on it.
+ */
 static inline uint64
 kv_hash_number(uint64 number, uint32 seed)
 {

@@ -2,10 +2,9 @@
  * key.h
  *		The order of keys; their prefixes, and searching sorted arrays of them.
  *
- * A prefix is the first 8 bytes of a key, zero-padded, read as a big-endian
- * integer.  If two prefixes differ, they order as their keys do; only equal
- * ones need the full keys.  Of keys that begin alike the prefixes that tell
- * them apart are of what comes behind that beginning.
+ * A prefix is the first 8 bytes of a key, zero-padded, read as a big-endian integer.  If two
+ * prefixes differ, they order as their keys do; only equal ones need the full keys.  For keys
+ * with a common beginning, the prefixes are taken after that beginning.
  */
 #ifndef KV_KEY_H
 #define KV_KEY_H
@@ -40,8 +39,9 @@ kv_key_prefix(const uint8 *key, int keylen)
 }
 
 /*
- * memcmp order, of two of which one begins the other the shorter first.  Most keys are told
- * apart, or are equal, by so few bytes that a call of memcmp would take longer than that.
+ * memcmp order; if one key is the beginning of the other the shorter one is first.  Most keys
+ * differ, or are equal, within so few bytes that a call of memcmp would take longer than
+ * comparing them here.
  */
 static inline int
 kv_key_compare(const uint8 *a, int alen, const uint8 *b, int blen)
@@ -62,7 +62,7 @@ kv_key_compare(const uint8 *a, int alen, const uint8 *b, int blen)
 	return order != 0 ? order : alen - blen;
 }
 
-/* Likewise of two KvKeys, for qsort. */
+/* kv_key_compare of two KvKeys, for qsort. */
 static inline int
 kv_key_order(const void *a, const void *b)
 {
@@ -82,7 +82,7 @@ kv_key_copy(MemoryContext context, const uint8 *data, int len)
 	return key;
 }
 
-/* How many bytes at their beginnings two keys have in common, up to most. */
+/* The length of the common beginning of two keys, up to most. */
 static inline int
 kv_key_common(const uint8 *a, int alen, const uint8 *b, int blen, int most)
 {
@@ -94,10 +94,7 @@ kv_key_common(const uint8 *a, int alen, const uint8 *b, int blen, int most)
 	return n;
 }
 
-/*
- * Does a key come before all that begin with these bytes (-1), or behind them (1), or is it one
- * (0)?
- */
+/* Is a key before all keys with this beginning (-1), after them (1), or one of them (0)? */
 static inline int
 kv_key_beside(const uint8 *key, int keylen, const uint8 *beginning, int len)
 {
@@ -108,19 +105,19 @@ kv_key_beside(const uint8 *key, int keylen, const uint8 *beginning, int len)
 	return keylen < len ? -1 : 0;
 }
 
-/* The prefix of what comes behind so many bytes. */
+/* The prefix of the bytes after the first so many. */
 static inline uint64
 kv_key_prefix_behind(const uint8 *key, int keylen, int common)
 {
 	return keylen > common ? kv_key_prefix(key + common, keylen - common) : 0;
 }
 
-#define KV_FOUND_TOGETHER	16	/* so many keys at most are searched for at once */
+#define KV_FOUND_TOGETHER	16	/* at most so many keys are searched at once */
 #define KV_PREFIXES_LINE	8	/* in a cache line */
 
 /*
- * Begin to fetch n prefixes.  A search of what is not in the processor's cache
- * would wait for one line after the other.
+ * Begin to fetch n prefixes.  A search outside the processor's cache would wait for one line
+ * after the other.
  */
 static inline void
 kv_prefixes_fetch(const uint64 *prefixes, int n)
@@ -130,8 +127,8 @@ kv_prefixes_fetch(const uint64 *prefixes, int n)
 }
 
 /*
- * How many of n sorted prefixes are less.  Without a branch on what is compared:
- * keys come in no order, so half of the guesses would be wrong.
+ * How many of n sorted prefixes are less?  Without a branch on the compared values: keys come
+ * in no order, so half of the branch predictions would be wrong.
  */
 static inline uint64
 kv_prefixes_less(const uint64 *prefixes, uint64 n, uint64 prefix)
@@ -151,7 +148,7 @@ kv_prefixes_less(const uint64 *prefixes, uint64 n, uint64 prefix)
 }
 
 /*
- * Which of n sorted prefixes are equal: from *low to before *high.  Those before
+ * The range of equal ones among n sorted prefixes: from *low to before *high.  Those before
  * *low are less.
  */
 static inline void

@@ -1,6 +1,6 @@
 /*
  * label.c
- *		What messages call a foreign table: its name, or its OIDs where the name cannot be had.
+ *		Names of foreign tables in messages: the name, or OIDs where it cannot be looked up.
  */
 #include "postgres.h"
 

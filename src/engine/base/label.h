@@ -1,9 +1,9 @@
 /*
  * label.h
- *		What messages call a foreign table.
+ *		Names of foreign tables in messages.
  *
- * Takes no lock but those of the catalog, which is looked at only in a transaction of a
- * process that is connected to the table's database and holds no LWLock.
+ * Locks: only those of the catalog, which is read only in a transaction of a process that is
+ * connected to the table's database and holds no LWLock.
  */
 #ifndef KV_LABEL_H
 #define KV_LABEL_H

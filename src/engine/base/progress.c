@@ -1,13 +1,14 @@
 /*
  * progress.c
- *		What each process is at, for kvfdw_stat_progress.
+ *		The progress of each process, for kvfdw_stat_progress.
  *
- * The place of a process is that of its PGPROC, and has its pid while it is at something. A process
- * that ends in the middle clears it as it goes: the PGPROC keeps the pid until somebody takes it.
+ * A process's entry has the index of its PGPROC, and has its pid while a command runs.  A
+ * process that ends in the middle of a command clears the entry, because the PGPROC keeps the
+ * pid until another process takes it.
  *
- * Who reads wants the parts of one moment together where they say what is done: table, command
- * and when it began.  Their writer counts version before and after; it is odd in between.
- * Numbers and phases are taken as they are.
+ * A reader wants table, command and start time of one moment.  The writer increments version
+ * before and after it changes them; version is odd in between.  Numbers and phases are read as
+ * they are.
  */
 #include "postgres.h"
 
@@ -22,11 +23,11 @@
 typedef struct KvProgressPlace
 {
 	pg_atomic_uint32 version;
-	int			pid;			/* 0: it is at nothing */
+	int			pid;			/* 0: no command runs */
 	KvProgress	progress;
 } KvProgressPlace;
 
-/* A line of the cache for each. */
+/* Each entry has a cache line. */
 #define KV_PLACE_SIZE	TYPEALIGN(PG_CACHE_LINE_SIZE, sizeof(KvProgressPlace))
 
 KvProgress *kv_progress = NULL;
@@ -97,7 +98,7 @@ kv_progress_attach(void)
 	}
 }
 
-/* The process's own, or NULL. */
+/* The process's own entry, or NULL. */
 static KvProgressPlace *
 my_place(void)
 {
@@ -120,7 +121,7 @@ set(KvProgressPlace *place, const KvProgress *progress)
 	kv_progress = place->pid == 0 ? NULL : &place->progress;
 }
 
-/* At the end of the process, which still has its PGPROC. */
+/* Called at the end of the process, which still has its PGPROC. */
 static void
 leave(int code, Datum arg)
 {

@@ -1,7 +1,7 @@
 /*
  * server.h
- *		Is the library loaded, and what I/O has the server done?  The part of engine.h that
- *		modules keep which do not include that.
+ *		Is the library loaded, and which I/O has the server done?  The part of engine.h for
+ *		modules that engine.h includes.
  */
 #ifndef KV_SERVER_H
 #define KV_SERVER_H
@@ -9,10 +9,13 @@
 #include "access/tupdesc.h"
 
 extern bool kv_engine_ready(void);	/* was the library preloaded? */
-extern void kv_engine_require(void);	/* ERROR with the line to add, if not */
+extern void kv_engine_require(void);	/* ERROR with the required setting, if not */
 extern void kv_engine_warn(void);	/* WARNING with it, if not */
 
-/* Does the function's SQL definition have so many columns?  Else it is another version's: 55000. */
+/*
+ * Does the function's SQL definition have so many columns?  If not it is another version's:
+ * 55000.
+ */
 extern void kv_require_columns(TupleDesc desc, int n);
 
 typedef struct KvIoStats

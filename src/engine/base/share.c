@@ -1,6 +1,6 @@
 /*
  * share.c
- *		kvfdw.memory, and who has a share of it.
+ *		kvfdw.memory, and the settings that have a share of it.
  */
 #include "postgres.h"
 
@@ -11,16 +11,16 @@
 #include "engine/base/share.h"
 
 #define KV_MOST_SHARES	4
-#define KV_MEMORY_MB	256		/* kvfdw.memory by default … */
+#define KV_MEMORY_MB	256		/* default of kvfdw.memory */
 #define KV_LEAST_MB		64
-#define KV_MACHINE_PART	4		/* … but no more than this part of the server's */
+#define KV_MACHINE_PART	4		/* but at most this part of the server's memory */
 
 typedef struct KvShare
 {
 	const char *name;
 	int			eighths;
 	const int  *variable;
-	bool		divided;		/* it has its share */
+	bool		divided;		/* it has got its share */
 } KvShare;
 
 static KvShare shares[KV_MOST_SHARES];
@@ -89,7 +89,7 @@ kv_memory_divide(void)
 		snprintf(size, sizeof(size), "%dMB", memory_mb / 8 * share->eighths);
 		SetConfigOption(share->name, size, PGC_POSTMASTER, PGC_S_DYNAMIC_DEFAULT);
 
-		/* it was set, to -1 */
+		/* it was set explicitly, to -1 */
 		if (is_unset(share))
 			SetConfigOption(share->name, size, PGC_POSTMASTER, PGC_S_OVERRIDE);
 		share->divided = true;

@@ -1,9 +1,9 @@
 /*
  * share.h
- *		kvfdw.memory, and the settings that have a share of it unless they are set.
+ *		kvfdw.memory, and the settings that by default are a share of it.
  *
- * Modules define theirs in kv_…_gucs, while the library is loaded by the postmaster, or by a
- * session, for which it means nothing.  Takes no lock.
+ * Modules define their settings in kv_…_gucs, when the library is loaded by the postmaster, or
+ * by a session, for which the settings have no meaning.  Locks: none.
  */
 #ifndef KV_SHARE_H
 #define KV_SHARE_H
@@ -11,21 +11,27 @@
 #include "utils/guc.h"
 
 /*
- * Define a setting of so many megabytes (flags GUC_UNIT_MB) or kilobytes (GUC_UNIT_KB),
- * whose default of -1 stands for some eighths of kvfdw.memory.  check: as of any setting,
- * and it calls kv_share_check.
+ * Define a setting in megabytes (flags GUC_UNIT_MB) or kilobytes (GUC_UNIT_KB), whose default
+ * of -1 stands for some eighths of kvfdw.memory.  check is the setting's check hook, and calls
+ * kv_share_check.
  */
 extern void kv_share_define(const char *name, const char *what, const char *more, int eighths,
 							int *variable, int flags, GucIntCheckHook check);
-/* Of a setting that has its share, -1 in a file that is read again stands for that. */
+/*
+ * In a check hook: if a reloaded file has -1 for a setting that has its share, replace it by
+ * the share.
+ */
 extern void kv_share_check(int *value, const int *variable);
 
 /*
- * kvfdw.memory; before the others. machine: bytes that the server may use, by which it is less on a
- * small one.
+ * Define kvfdw.memory; called before kv_share_define.  machine: bytes that the server may use;
+ * on a small machine the default is less.
  */
 extern void kv_memory_gucs(uint64 machine);
-/* Those that are -1 get what that stands for, so that it is shown; when all are defined. */
+/*
+ * Replace each -1 by the share that it stands for, so that SHOW shows it; called when all
+ * settings are defined.
+ */
 extern void kv_memory_divide(void);
 
 #endif							/* KV_SHARE_H */

@@ -1,6 +1,6 @@
 /*
  * types.h
- *		What all modules of the engine speak of: limits, keys, versions, locations.
+ *		Types of all modules of the engine: limits, keys, versions, locations.
  *
  * Types only; nothing here takes a lock, allocates or raises.
  */
@@ -9,7 +9,7 @@
 
 #include "engine/base/address.h"
 
-#define KV_FORMAT_VERSION	1	/* of a file that does not say otherwise */
+#define KV_FORMAT_VERSION	1	/* of a file without a version of its own */
 #define KV_MAX_UNFROZEN		12	/* unfrozen runs of one shard */
 
 /* Limits, each documented in README.md. */
@@ -19,38 +19,38 @@
 #define KV_BLOCK			4096	/* the unit of direct I/O */
 
 /*
- * A shard goes by a number that no other shard of its store ever has.  It says nothing of
- * where the shard is in the order of keys: that is its position in the map (shard/map.c).
+ * A shard's id is unique in its store, for ever.  It is independent of the shard's place in key
+ * order, which is its position in the map (shard/map.c).
  */
 #define KV_SHARD_IDS	0x100000		/* five hexadecimal digits of file names */
 #define KV_NO_SHARD			PG_UINT32_MAX
 
 #define KV_MAX_LEAVING		15	/* tablespaces that the values of a store are leaving */
 
-/* How the SQL side shaped a value; the engine stores it and gives it back. */
+/* The shape of a value, chosen by the SQL side; the engine stores and returns it. */
 typedef enum KvForm
 {
 	KV_FORM_RAW = 0,			/* the payload of the one value column */
 	KV_FORM_NULL = 1,			/* that column is NULL; no bytes */
 	KV_FORM_TUPLE = 2,			/* a compact tuple (table/tuple.c) */
-	KV_FORM_KEY = 3,			/* no row: the key to which a deleted one moved */
+	KV_FORM_KEY = 3,			/* not a row, but the key to which a deleted row moved */
 
 	/*
-	 * With RAW or TUPLE: compressed as a whole (table/compress.c).  A bit of the form, and the
-	 * other length at the beginning of the stored bytes, not in the version: so versions,
-	 * entries, runs and WAL records have the layout that they have for any value, their len
-	 * and CRC are of the stored bytes, and whoever moves, keeps or counts a value need not
-	 * know.  The other length is for who has the bytes already, under the same CRC.
+	 * With RAW or TUPLE: the value is compressed as a whole (table/compress.c).  This is a bit
+	 * of the form, and the uncompressed length is at the beginning of the stored bytes, not in
+	 * the version.  So versions, entries, runs and WAL records have the same layout as for any
+	 * value; their len and CRC are of the stored bytes, and code that moves, keeps or counts
+	 * values is independent of compression.
 	 */
 	KV_FORM_LZ4 = 8
 } KvForm;
 
-/* What a commit survives; the numbers are in files and WAL records. */
+/* What a commit survives; these numbers are in files and WAL records. */
 typedef enum KvWalLevel
 {
 	KV_WAL_NONE = 0,			/* SIGKILL */
-	KV_WAL_KEYS = 1,			/* and power loss */
-	KV_WAL_FULL = 2				/* and the loss of the server, for there are standbys */
+	KV_WAL_KEYS = 1,			/* and a power loss */
+	KV_WAL_FULL = 2				/* and the loss of the server, because there are standbys */
 } KvWalLevel;
 
 typedef struct KvStore KvStore; /* shared memory; stable while its table exists */
@@ -68,7 +68,7 @@ typedef struct KvStoreKey
 {
 	Oid			dboid;
 	Oid			relid;
-	uint32		generation;		/* TRUNCATE makes a new one */
+	uint32		generation;		/* TRUNCATE creates a new one */
 } KvStoreKey;
 
 static inline bool
@@ -77,23 +77,26 @@ kv_same_store(const KvStoreKey *a, const KvStoreKey *b)
 	return memcmp(a, b, sizeof(KvStoreKey)) == 0;
 }
 
-/* What its table file, and its CREATE record, say of a store. */
+/* Properties of a store in its table file, and in its CREATE record. */
 typedef struct KvStoreShape
 {
-	int			nshards;		/* as many as it was made with: numbers 0, 1, … in order */
+	int			nshards;		/* initial number of shards; their ids are 0, 1, … in key order */
 	int			key_width;		/* every key's length if 1 to 8, else 0 */
-	uint64		creator;		/* full xid of the TRUNCATE that made it, or 0 */
+	uint64		creator;		/* full xid of the TRUNCATE that created it, or 0 */
 	uint32		creator_incarnation;
 	KvWalLevel	wal;
 	uint64		id;				/* never repeats; 0: written by a library without ids */
-	bool		maps;			/* it may have had other maps than the first */
-	/* where its value files are made; InvalidOid: in its own directory */
+	bool		maps;			/* it may have had maps after the first one */
+	/* where its value files are created; InvalidOid: in its own directory */
 	Oid			tablespace;
-	uint64		moved_lsn;		/* end of the MOVE record that says so; 0: there has been none */
-	/* if there has been one, value files may lie in its own directory, too, … */
+	uint64		moved_lsn;		/* end of the MOVE record of that; 0: there has been none */
+	/*
+	 * if there has been one: tablespaces that may still have value files, besides its own
+	 * directory
+	 */
 	int			nleaving;
-	Oid			leaving[KV_MAX_LEAVING];	/* … and in these */
-	bool		unusable;		/* its directory has a file that says why */
+	Oid			leaving[KV_MAX_LEAVING];	/* these tablespaces */
+	bool		unusable;		/* its directory has a file with the reason */
 } KvStoreShape;
 
 /* A location: form (4 bits), address / 8 (60). */
@@ -110,7 +113,7 @@ typedef enum KvVersionKind
 	KV_VERSION_LOCK = 3			/* a row lock: never visible */
 } KvVersionKind;
 
-/* What is known for good about a version's transaction. */
+/* The known final status of a version's transaction. */
 typedef enum KvXidStatus
 {
 	KV_XID_UNKNOWN = 0,
@@ -118,7 +121,7 @@ typedef enum KvXidStatus
 	KV_XID_ABORTED = 2
 } KvXidStatus;
 
-/* One version of one key, wherever it is kept. */
+/* One version of one key, wherever it is stored. */
 typedef struct KvVersion
 {
 	uint64		xid;			/* full xid; 0 in a frozen run: visible to all */

@@ -1,6 +1,6 @@
 /*
  * wait.c
- *		Waiting: wait events, the interrupts that are served meanwhile, and wake-ups.
+ *		Waiting: wait events, interrupts during waits, and wake-ups.
  */
 #include "postgres.h"
 

@@ -1,9 +1,9 @@
 /*
  * wait.h
- *		Waiting: wait events, the interrupts that are served meanwhile, and wake-ups.
+ *		Waiting: wait events, interrupts during waits, and wake-ups.
  *
- * Takes no lock.  Wake-ups may be called with any lock held; the interrupts raise
- * ERROR when the process is told to stop, so not while a lock is held.
+ * Locks: none.  Wake-ups may be called with any lock held.  The interrupt functions raise ERROR
+ * when the process is told to stop, so they are not called while a lock is held.
  */
 #ifndef KV_WAIT_H
 #define KV_WAIT_H
@@ -28,11 +28,12 @@ extern uint32 kv_wait_write_buffer, kv_wait_recovery, kv_wait_flush, kv_wait_com
 	kv_wait_pace,
 			kv_wait_memory, kv_wait_idle, kv_wait_checkpointer, kv_wait_range, kv_wait_split;
 
-/* kv_interrupts for work that the maintainer does too: told to go, it raises ERROR. */
+/* kv_interrupts for work that the maintainer does too: if told to exit, raises ERROR. */
 extern void kv_maintenance_interrupts(void);
-/* CHECK_FOR_INTERRUPTS that the startup process heeds as well. */
+/* CHECK_FOR_INTERRUPTS that also serves the startup process. */
 extern void kv_interrupts(void);
-extern void kv_wake(Latch *latch);	/* a worker's; NULL: it does not run, nothing happens */
-extern void kv_wake_maintainer(void);	/* likewise does nothing while it does not run */
+extern void kv_wake(Latch *latch);	/* a worker's latch; NULL: it does not run, and nothing
+									 * happens */
+extern void kv_wake_maintainer(void);	/* does nothing while the maintainer does not run */
 
 #endif							/* KV_WAIT_H */

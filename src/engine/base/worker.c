@@ -1,11 +1,11 @@
 /*
  * worker.c
- *		Background workers: what they have in common, and places for those on demand.
+ *		Background workers: their common code, and places for workers on demand.
  *
  * A place is free, kept for a worker that was registered, or taken by one that runs.  Each time
- * that it is kept it gets another ticket, which the worker brings along in bgw_extra.  One that
- * a worker has given up is free when its process is gone, for as long it has its write buffer of
- * max_worker_processes.
+ * that a place is kept it gets another ticket, which the worker brings along in bgw_extra.  A
+ * place that a worker has given up is free when its process has ended, because until then the
+ * process has its slot of max_worker_processes.
  */
 #include "postgres.h"
 
@@ -27,19 +27,19 @@
 #include "register.h"
 
 #define KV_RESTART_S	1
-#define KV_IDLE_MS		30000	/* a worker on demand ends after so long */
+#define KV_IDLE_MS		30000	/* an idle worker on demand ends after so long */
 #define KV_TURN_MS		2000	/* a busy one, if others wait */
-#define KV_PAUSE_MS		100		/* one that has nothing to do at the moment, likewise */
+#define KV_PAUSE_MS		100		/* one that has no work at the moment, if others wait */
 #define KV_FRESH_MS		3000	/* a request that was refused counts for so long */
-#define KV_KEPT_MS		10000	/* a place is kept for so long, and twice as long each time, … */
-#define KV_KEPT_MOST_MS 320000	/* … up to this */
-#define KV_ONCE_KEPT_MS 1000	/* one for a worker that runs once */
-#define KV_COMING_MS	500		/* others wait so long at most for one that was started */
-#define KV_FULL_MS		1000	/* until it is tried again, where there was no write buffer */
+#define KV_KEPT_MS		10000	/* first time for which a place is kept; it doubles each time */
+#define KV_KEPT_MOST_MS 320000	/* the longest such time */
+#define KV_ONCE_KEPT_MS 1000	/* the same for a worker that runs once */
+#define KV_COMING_MS	500		/* others wait at most so long for a worker that was started */
+#define KV_FULL_MS		1000	/* time to the next attempt if there was no slot */
 #define KV_NAP_MS		20
 #define KV_MOST_PLACES	64
 
-/* Settings for people's transactions, not for a worker's.  Not all servers have all of them. */
+/* Settings for users' transactions, not for a worker's.  Not all servers have all of them. */
 static const char *const timeouts[] = {
 	"statement_timeout", "transaction_timeout", "lock_timeout",
 		"idle_in_transaction_session_timeout"
@@ -81,7 +81,7 @@ kv_worker_begin(const char *name)
 	kv_worker_no_timeouts();
 }
 
-/* Since kv_worker_goes_on was last asked. */
+/* since the last call of kv_worker_goes_on */
 static bool has_reloaded = false;
 
 void
@@ -112,20 +112,20 @@ typedef struct KvPlace
 	uint32		ticket;			/* 0: free */
 	KvWorkerKind kind;
 	bool		taken;			/* the worker has begun */
-	TimestampTz since;			/* … or was registered then */
-	Latch	   *latch;			/* of one that has begun */
-	int			pid;			/* ticket 0: of one that ends; 0: none */
+	TimestampTz since;			/* when it has begun, or was registered */
+	Latch	   *latch;			/* of a worker that has begun */
+	int			pid;			/* if ticket is 0: of a process that is ending; 0: none */
 } KvPlace;
 
-/* What is known of a kind. */
+/* The state of a kind. */
 typedef struct KvDemand
 {
 	pg_atomic_uint32 running;
 	int			kept;			/* places for workers that have not begun */
 	int			kept_ms;		/* how long the next one is kept */
-	TimestampTz not_before;		/* none is started */
-	TimestampTz refused;		/* when it was refused a place for the last time, … */
-	TimestampTz waits;			/* … and since when it waits for one */
+	TimestampTz not_before;		/* none is started before */
+	TimestampTz refused;		/* when it was last refused a place */
+	TimestampTz waits;			/* since when it waits for one */
 	TimestampTz left;			/* when a worker of another kind left for this one */
 } KvDemand;
 
@@ -159,7 +159,7 @@ KvWorkers  *kv_workers = NULL;
 static KvKind kinds[KV_WORKER_KINDS];
 static int	idle_ms = KV_IDLE_MS;
 
-/* This process's. */
+/* State of this process. */
 static KvTicket mine;
 static TimestampTz began = 0;
 static TimestampTz last_busy = 0;
@@ -220,14 +220,17 @@ kv_worker_define(KvWorkerKind kind, const char *name, const char *function,
 	kinds[kind].most = most;
 }
 
-/* Is it less than so long since then?  Never: 0. */
+/* Is then less than so long ago?  0 means never. */
 static bool
 is_within(TimestampTz then, TimestampTz now, int ms)
 {
 	return then != 0 && now - then < ms * INT64CONST(1000);
 }
 
-/* Was the kind refused a place, and has it none?  The mutex is held, here and below. */
+/*
+ * Was the kind refused a place, and has it none?  The mutex is held, here and in the following
+ * functions.
+ */
 static bool
 is_waiting(KvWorkerKind kind, TimestampTz now)
 {
@@ -244,7 +247,7 @@ is_free(const KvPlace *place)
 	return place->ticket == 0 && (place->pid == 0 || place->pid == MyProcPid);
 }
 
-/* Places of processes that are gone are free; the mutex is not held. */
+/* Free the places of processes that have ended; the mutex is not held. */
 static void
 note_gone(void)
 {
@@ -263,8 +266,8 @@ note_gone(void)
 }
 
 /*
- * Places that were kept for too long are free. Not for the startup process: behind the crash of a
- * process nothing is started before redo has ended, but what was registered is then.
+ * Free places that were kept for too long.  The startup process does not: after the crash of a
+ * process no worker is started before redo has ended, but the registered ones are started then.
  */
 static void
 expire(TimestampTz now)
@@ -276,7 +279,7 @@ expire(TimestampTz now)
 		KvPlace    *place = &kv_workers->places[i];
 		KvDemand   *demand = &kv_workers->demands[place->kind];
 
-		/* one that runs once does so without a place, too, if it comes late */
+		/* a worker that runs once also runs without a place, if it is late */
 		if (place->ticket == 0 || place->taken ||
 			is_within(place->since, now, place->kind == KV_WORKER_ONCE ? KV_ONCE_KEPT_MS :
 					  Max(demand->kept_ms, KV_KEPT_MS)))
@@ -287,7 +290,7 @@ expire(TimestampTz now)
 	}
 }
 
-/* A place that this kind may have, or -1: those that have waited for longer come first. */
+/* A place that this kind may have, or -1: kinds that have waited for longer have precedence. */
 static int
 find_place(KvWorkerKind kind, TimestampTz now)
 {
@@ -312,7 +315,8 @@ find_place(KvWorkerKind kind, TimestampTz now)
 }
 
 /*
- * No place for it now. True: it had not waited before, so those that have nothing to do are told.
+ * There is no place for the kind now.  True: it had not waited before, so idle workers are to
+ * be woken.
  */
 static bool
 note_refused(KvWorkerKind kind, TimestampTz now)
@@ -339,7 +343,7 @@ keep_address(int i, KvWorkerKind kind, TimestampTz now, KvTicket *ticket)
 	kv_workers->demands[kind].refused = 0;
 }
 
-/* Nothing will come of a place that was kept, unless another has it already. */
+/* No worker will take a place that was kept, so free it, unless another has it already. */
 static void
 drop_place(const KvTicket *ticket, TimestampTz now)
 {
@@ -355,7 +359,7 @@ drop_place(const KvTicket *ticket, TimestampTz now)
 	SpinLockRelease(&kv_workers->mutex);
 }
 
-/* Those that run look whether they are done. */
+/* Wake all workers, so that they check whether they are to leave. */
 static void
 wake_all(void)
 {
@@ -363,7 +367,7 @@ wake_all(void)
 	{
 		Latch	   *latch = kv_workers->places[i].latch;
 
-		/* of one that has just ended: wakes another process for nothing */
+		/* the latch of a worker that has just ended: wakes another process needlessly */
 		kv_wake(latch);
 	}
 }
@@ -384,7 +388,7 @@ kv_worker_need(KvWorkerKind kind)
 		return false;
 	demand = &kv_workers->demands[kind];
 
-	/* the work comes first, then this look */
+	/* the work comes first, then this check */
 	pg_memory_barrier();
 	if (pg_atomic_read_u32(&demand->running) >= most)
 		return true;
@@ -509,7 +513,7 @@ kv_worker_await_place(int ms)
 
 /* ---- in the worker ---- */
 
-/* The place is mine, and is free when this process has ended. */
+/* This process's place is free when the process has ended. */
 static void
 free_place(void)
 {
@@ -537,7 +541,7 @@ take_place(int i, uint32 ticket, TimestampTz now)
 	turn_is_over = false;
 }
 
-/* One that ends by an error is not started again at once. */
+/* A worker that ends by an error is not restarted at once. */
 static void
 worker_exit(int code, Datum arg)
 {
@@ -579,7 +583,7 @@ who_waits(TimestampTz now)
 {
 	for (int other = 0; other < KV_WORKER_KINDS; other++)
 	{
-		/* one that has just left is enough */
+		/* one worker that has just left is enough */
 		if (other != mine.kind && is_waiting(other, now) &&
 			!is_within(kv_workers->demands[other].left, now, KV_FRESH_MS))
 			return other;
@@ -621,7 +625,7 @@ kv_worker_leave(void (*attend) (bool here), bool (*has_work) (void))
 	attend(false);
 	free_place();
 
-	/* from here on who needs one starts another; what came before is to be seen */
+	/* from here on a process that needs a worker starts another; earlier work is visible here */
 	pg_memory_barrier();
 	if (turn_is_over || !has_work())
 		return true;
@@ -635,7 +639,7 @@ kv_worker_leave(void (*attend) (bool here), bool (*has_work) (void))
 			kv_workers->last_ticket = 1;
 		take_place(place, kv_workers->last_ticket, now);
 
-		/* it may be another one: this process has no more than that */
+		/* it may be another place: this process has only one */
 		if (kv_workers->places[before].pid == MyProcPid)
 			kv_workers->places[before].pid = 0;
 	}
