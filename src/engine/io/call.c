@@ -1,10 +1,10 @@
 /*
  * call.c
- *		What all calls of the system have in common: they are counted and waited for, and their
- *		errors raised; and how full the file system is.
+ *		Shared by all system calls: counters, wait events, errors, and free space of the file
+ *		system.
  *
- * The counters are in shared memory and need no lock.  Before shared memory
- * exists nothing is counted.
+ * The counters are in shared memory and need no lock.  Before shared memory exists nothing is
+ * counted.
  */
 #include "postgres.h"
 
@@ -27,13 +27,14 @@
 /* How many file systems without O_DIRECT are remembered as logged. */
 #define LOGGED_DEVICES		8
 
-#define TELL_AGAIN_US		(3600 * USECS_PER_SEC)	/* that there is no ring */
+#define TELL_AGAIN_US		(3600 * USECS_PER_SEC) /* between log messages that rings are refused */
 
-/* Space is short for so long after a call that had none, or below this part of all. */
+/* Space is short for so long after a call failed for lack of it, or below this part of all. */
 #define FULL_MS				10000
 #define SHORT_PART			20
-#define RESERVE_PART	50		/* of a file system, for what cannot wait, the WAL above all, … */
-#define RESERVE_MOST	(UINT64CONST(1) << 30)	/* … at most this */
+#define RESERVE_PART	50		/* part of a file system that is reserved for work that cannot be
+								 * deferred, the WAL above all */
+#define RESERVE_MOST	(UINT64CONST(1) << 30)	/* the largest reserve */
 
 typedef struct KindCounters
 {
@@ -47,8 +48,8 @@ typedef struct IoShared
 {
 	KindCounters kinds[KV_IO_KINDS];
 	pg_atomic_uint64 logged_devices[LOGGED_DEVICES];	/* device + 1; 0: free */
-	pg_atomic_uint64 told_no_ring;	/* when that was logged last; 0: it was not */
-	pg_atomic_uint64 full_at;	/* when a call last met a full disk or quota */
+	pg_atomic_uint64 told_no_ring;	/* time of the last such log message; 0: none */
+	pg_atomic_uint64 full_at;	/* when a call last failed with a full disk or quota */
 } IoShared;
 
 const char *const kv_io_kind_names[KV_IO_KINDS] = {
@@ -252,7 +253,7 @@ kv_io_wait_event(void)
 {
 	static uint32 wait_event = 0;
 
-	/* the postmaster has no entry in which to show it */
+	/* the postmaster has no entry to show it */
 	if (!IsUnderPostmaster)
 		return 0;
 	return KV_WAIT_EVENT(wait_event, "KvfdwIo");

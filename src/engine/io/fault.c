@@ -2,22 +2,20 @@
  * fault.c
  *		Fault injection and stop points of test builds (-DKVFDW_FAULTS).
  *
- * kvfdw.fault = 'kind:N:action[,…]' makes the Nth call of a kind (one of
- * kv_io_kind_names with underscores for blanks) misbehave; 'N+' means the Nth
- * and every later one.  Calls are counted per process since the setting last
- * changed in it.
+ * kvfdw.fault = 'kind:N:action[,…]' makes the Nth call of a kind (one of kv_io_kind_names with
+ * underscores for blanks) misbehave; 'N+' means the Nth and every later one.  Calls are counted
+ * per process since the setting last changed in it.
  *
- * kvfdw.stop_points = 'name=action[,…]': a process that reaches the named point
- * kills itself (kill), raises ERROR (error), or creates $PGDATA/kvfdw/waiting.name, and
- * waiting.name.pid, and waits until $PGDATA/kvfdw/continue.name exists, or step.name, which lets
- * one wait end and is taken away by that (wait).
+ * kvfdw.stop_points = 'name=action[,…]': a process that reaches the named point kills itself
+ * (kill), raises ERROR (error), or creates $PGDATA/kvfdw/waiting.name, and waiting.name.pid,
+ * and waits until $PGDATA/kvfdw/continue.name exists, or step.name, which ends one wait and is
+ * removed by that (wait).
  *
- * kvfdw.skip = 'name' leaves out the named step, for tests that must see what it
- * is good for; 'direct_io': value files that are opened have none. kvfdw.boot_id stands for the
- * running kernel's, and
- * kvfdw.server_version for the running server's number.  kvfdw.test_value_file_kb makes value
- * files small, so that little data has many, and kvfdw.test_space_kb stands for what a file system
- * has to spare.
+ * kvfdw.skip = 'name' skips the named step, for tests of its effect; 'direct_io': value files
+ * are opened without direct I/O. kvfdw.boot_id replaces the running kernel's, and
+ * kvfdw.server_version the running server's number.  kvfdw.test_value_file_kb makes value files
+ * small, so that little data has many, and kvfdw.test_space_kb replaces the spare bytes of a
+ * file system.
  *
  * Faults and stop points are parsed into fixed static arrays, so that a check costs no
  * allocation and may be made anywhere, critical sections included.
@@ -99,7 +97,7 @@ static int	space_setting = -1;
 static Fault faults[MAX_FAULTS];
 static int	nfaults;
 static uint64 fault_calls[KV_IO_KINDS];
-static bool rots;				/* the call that was counted last */
+static bool rots;				/* of the last counted call */
 
 static StopPoint stop_points[MAX_STOP_POINTS];
 static int	nstop_points;
@@ -118,7 +116,7 @@ word_is(const char *word, Size len, const char *name)
 	return true;
 }
 
-/* Which of the names the text up to stop is, or -1; *p is behind it then. */
+/* The index of the name at the beginning of the text up to stop, or -1; *p is moved after it. */
 static int
 parse_word(const char **p, const char *stop, const char *const *names, int count)
 {
@@ -294,7 +292,7 @@ kv_fault_rot(char *bytes, int len)
 	rots = false;
 }
 
-/* Take a step: once it is taken, a waiting file is of another wait. */
+/* Take a step: when it is taken, a waiting file belongs to the next wait. */
 static bool
 take_step(const char *step, const char *waiting)
 {
@@ -314,8 +312,9 @@ create_empty(const char *path)
 }
 
 /*
- * Wait at a stop point, in any process; interrupts are served where allowed.  Several may
- * wait at one: each has a file of its own, too, so that who lets them go on knows when all have.
+ * Wait at a stop point, in any process; interrupts are served where allowed.  Several processes
+ * may wait at one point.  Each also has a file of its own, so that the test can tell when all
+ * have continued.
  */
 static void
 stop_wait(const char *name)
@@ -336,7 +335,7 @@ stop_wait(const char *name)
 	{
 		while (access(go_on, F_OK) != 0 && !take_step(step, waiting))
 		{
-			/* another that went on has removed it */
+			/* another process that continued has removed it */
 			create_empty(waiting);
 			if (MyLatch == NULL || !IsUnderPostmaster)
 			{
@@ -360,7 +359,7 @@ stop_wait(const char *name)
 void
 kv_stop_point(const char *name)
 {
-	/* a worker may have been told only now that it is to stop here */
+	/* a worker may have been told only now to stop here */
 	kv_worker_reload();
 	for (int i = 0; i < nstop_points; i++)
 	{

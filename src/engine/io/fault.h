@@ -16,15 +16,15 @@
  * call has no length), 'delay' and 'kill' act at once.  Never raises.
  */
 extern int	kv_fault(KvIoKind kind, Size *len);
-/* Is the call that was counted last to find other bytes in the page cache?  Then make them so. */
+/* Is the last counted call to find other bytes in the page cache?  Then change them. */
 extern bool kv_fault_rots(void);
 extern void kv_fault_rot(char *bytes, int len);
 extern void kv_fault_gucs(void);
 extern bool kv_fault_skips(const char *step);
-extern const char *kv_fault_boot_id(void);	/* NULL: the kernel's own counts */
-extern int	kv_fault_server_version(void);	/* 0: the server's own counts */
-extern int	kv_fault_buffer_units(void); /* 0: the settings count */
-extern int64 kv_fault_space(void);	/* bytes; -1: what the file system says */
+extern const char *kv_fault_boot_id(void);	/* NULL: the kernel's own */
+extern int	kv_fault_server_version(void);	/* 0: the server's own */
+extern int	kv_fault_buffer_units(void); /* 0: as the settings say */
+extern int64 kv_fault_space(void);	/* bytes; -1: as the file system says */
 
 #else
 

@@ -1,23 +1,22 @@
 /*
  * file.c
- *		The engine's only door to the file system; io.h is its contract.
+ *		Files that stay open, and maps; io.h is the contract.
  *
- * Files that stay open, and maps, live here; files that are read or written
- * whole, and directories, in small.c; batches of direct I/O and their rings in
- * ring.c; what all of them have in common in call.c; injected faults in fault.c.
+ * Other files of the module: small.c has files that are read or written whole, and directories;
+ * ring.c has batches of direct I/O and their rings; call.c is shared by all of them; fault.c
+ * injects faults.
  *
- * Three ways to a descriptor are used, by who may call:
+ * Descriptors are obtained in three ways, depending on the caller:
  *
- *  - files that stay open are virtual files (kv_io_open): processes that went
- *    through BaseInit() only, so never the postmaster;
- *  - small files that are read or written whole go through OpenTransientFile,
- *    which works everywhere, the postmaster and the startup process included,
- *    and is cleaned up after an ERROR;
+ *  - files that stay open are virtual files (kv_io_open): only in processes that called
+ *    BaseInit(), so never in the postmaster;
+ *  - small files that are read or written whole use OpenTransientFile, which works everywhere,
+ *    the postmaster and the startup process included, and is cleaned up after an ERROR;
  *  - maps need a descriptor only while mmap() runs: BasicOpenFile.
  *
- * Keeps I 5 (nothing here truncates a file that might be mapped: files are
- * replaced, or created under a name that was unlinked first) and its "every
- * mmap'd byte was written" (kv_io_create_zeroed).
+ * Keeps I 5.  Nothing here truncates a file that might be mapped: files are replaced, or
+ * created under a name that was unlinked first.  Every mapped byte was written before
+ * (kv_io_create_zeroed).
  */
 #include "postgres.h"
 
@@ -45,7 +44,7 @@
 #define STATX_DIOALIGN		0x00002000U
 #endif
 
-/* Where statx() puts stx_dio_offset_align; old headers do not name it. */
+/* Offset of stx_dio_offset_align in statx()'s result; old headers do not name it. */
 #define STATX_DIO_MEM_ALIGN_AT		0x98
 #define STATX_DIO_OFFSET_ALIGN_AT	0x9c
 
@@ -58,9 +57,9 @@ static struct
 /* ---- virtual files ---- */
 
 /*
- * Has the file system of this existing file direct I/O in units that divide
- * KV_BLOCK?  If the kernel does not tell, anything but tmpfs (which accepts
- * O_DIRECT and ignores it) is worth a try.
+ * Has the file system of this existing file direct I/O in units that divide KV_BLOCK?  If the
+ * kernel does not tell, direct I/O is tried on anything but tmpfs (which accepts O_DIRECT and
+ * ignores it).
  */
 static bool
 direct_supported(const char *path, uint64 *device)
@@ -86,7 +85,7 @@ direct_supported(const char *path, uint64 *device)
 		offset_align > 0 && KV_BLOCK % offset_align == 0;
 }
 
-/* -1 and *error: it cannot be opened. */
+/* Returns -1 with *error if it cannot be opened. */
 static File
 open_file(const char *path, int flags, KvIoKind kind, int *error)
 {
@@ -99,7 +98,7 @@ open_file(const char *path, int flags, KvIoKind kind, int *error)
 
 	if (err == 0 && (flags & KV_IO_DIRECT))
 	{
-		/* the question can only be asked about a file that exists */
+		/* statx() needs an existing file */
 		if ((flags & KV_IO_CREATE) && access(path, F_OK) != 0)
 		{
 			file = PathNameOpenFile(path, mode | O_CREAT);
@@ -202,7 +201,7 @@ kv_io_is_inode(File file, const KvIoInode *inode)
 int
 kv_io_try_lock(const char *path, KvIoInode *inode)
 {
-	/* not a virtual file: fd.c may close those, and the lock would be gone */
+	/* not a virtual file: fd.c may close those, which would release the lock */
 	int			fd = BasicOpenFile(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | PG_BINARY);
 	struct stat st;
 	struct stat named;
@@ -215,7 +214,7 @@ kv_io_try_lock(const char *path, KvIoInode *inode)
 	else if (fstat(fd, &st) != 0 || lstat(path, &named) != 0)
 		err = errno;
 	else if (st.st_dev != named.st_dev || st.st_ino != named.st_ino)
-		err = EBUSY;			/* somebody has just made another one */
+		err = EBUSY;			/* another process has just created another file */
 	if (err != 0)
 	{
 		close(fd);
@@ -274,8 +273,8 @@ kv_io_close(File file)
 }
 
 /*
- * How much of a short transfer counts as done: direct I/O can only go on at a
- * block boundary, and doing part of a block twice does no harm.
+ * How much of a short transfer counts as done?  Direct I/O can continue only at a block
+ * boundary, and transferring part of a block twice does no harm.
  */
 static Size
 whole_blocks(Size done, Size len, uint64 offset)
@@ -304,7 +303,7 @@ kv_io_pread(File file, void *buf, Size len, uint64 offset, Size first)
 		if (done + r >= len)
 			return len;
 
-		/* nothing new: the end of the file, or of the part of it in this block */
+		/* no progress: the end of the file, or of its part of this block */
 		if (r == 0 || done + r <= most)
 			return most;
 		most = done + r;
@@ -354,7 +353,7 @@ kv_io_pwrite(File file, const void *buf, Size len, uint64 offset, Size first)
 		if (done + r >= len)
 			break;
 
-		/* a device that keeps taking less than a block is full */
+		/* a device that repeatedly accepts less than a block is full */
 		next = whole_blocks(done + r, len, offset);
 		if (next == done && ++stuck > 2)
 			return ENOSPC;
@@ -387,8 +386,9 @@ kv_io_write(File file, const void *buf, Size len, uint64 offset, KvIoKind kind)
 }
 
 /*
- * That a file is read in random order is told once in so many reads: not each time, for it is a
- * system call, and not once for all, for fd.c may have opened the file anew since.
+ * Was the kernel told recently that the file is read in random order?  It is told once in so
+ * many reads: not each time, because that is a system call, and not only once, because fd.c may
+ * have opened the file again.
  */
 #define ADVISED_FILES	64
 #define ADVISED_READS	64
@@ -466,7 +466,7 @@ kv_io_has_name(File file)
 		(st.st_dev == named.st_dev && st.st_ino == named.st_ino);
 }
 
-/* The caller vouches for [0, old_size): only what lies beyond is allocated. */
+/* The caller guarantees [0, old_size): only bytes after it are allocated. */
 int
 kv_io_try_extend(File file, uint64 old_size, uint64 size)
 {
@@ -503,7 +503,7 @@ kv_io_wait(File file)
 {
 	int			fd = -1;
 
-	/* changes nothing: the first block is allocated already */
+	/* no change: the first block is allocated already */
 	if (kv_io_raw_desc(file, &fd))
 		(void) !fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, KV_BLOCK);
 }
@@ -518,7 +518,7 @@ kv_io_size(File file)
 	return size;
 }
 
-/* Where a file system cannot tell, the file's end. */
+/* If the file system cannot tell, the file's end. */
 uint64
 kv_io_data_end(File file, uint64 from)
 {

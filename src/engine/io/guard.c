@@ -1,25 +1,24 @@
 /*
  * guard.c
- *		Mapped pages that the kernel cannot read.
+ *		Handles mapped pages that the kernel cannot read.
  *
- * A load from a mapped page that cannot be had (the device fails, the file was
- * cut) is a SIGBUS, whose default action takes the whole server down.  Mappings
- * that are guarded do not:
+ * A load from a mapped page that is unreadable (the device fails, the file was cut) is a
+ * SIGBUS, whose default action takes the whole server down.  Guarded mappings prevent that:
  *
- *  - one whose owner looks for failures (kv_io_guard): the handler puts a page of
- *    zeros in the place of the one that is missing, notes the failure in the
- *    guard, and the load goes on.  Nothing jumps, so it may come under any lock.
- *    What was computed since is worth nothing: whoever reads such a mapping looks
- *    at kv_io_guard_failures before it trusts what it has read.  That also finds
- *    pages that were verified, dropped from the page cache, and cannot be read again.
- *  - one without which the server cannot go on (kv_io_guard_file): PANIC, which
- *    says what cannot be accessed.
+ *  - A mapping whose owner looks for failures (kv_io_guard): the handler maps a page of zeros
+ *    in the place of the unreadable one, notes the failure in the guard, and the load
+ *    continues.  There is no jump, so this may happen under any lock.  Results computed since
+ *    are worthless: every reader of such a mapping checks kv_io_guard_failures before it trusts
+ *    what it has read.  That also finds pages that were verified, dropped from the page cache,
+ *    and cannot be read again.
+ *  - A mapping without which the server cannot continue (kv_io_guard_file): PANIC, which names
+ *    the file.
  *
- * Any other SIGBUS is what it would be without us.  It is never blocked while a
- * mapping is read, and a child inherits handler, guards and mappings together.
+ * Any other SIGBUS is handled as without guards.  It is never blocked while a mapping is read,
+ * and a child inherits handler, guards and mappings together.
  *
- * The handler runs in the middle of a load or a store of this process, never
- * beside it, so the list needs no lock: it is only kept whole at every moment.
+ * The handler runs in the middle of a load or a store of this process, never concurrently, so
+ * the list needs no lock: it is only kept consistent at every moment.
  */
 #include "postgres.h"
 
@@ -35,7 +34,7 @@ static KvIoGuard *volatile guards = NULL;
 static struct sigaction former;
 static uintptr_t page_size;
 
-/* As if there were no handler. */
+/* Act as if there were no handler. */
 static void
 pass_on(int signo, siginfo_t *info, void *context)
 {
@@ -45,7 +44,7 @@ pass_on(int signo, siginfo_t *info, void *context)
 		former.sa_handler(signo);
 	else if (former.sa_handler == SIG_DFL || info->si_code > 0)
 	{
-		/* a faulting instruction is repeated, anything else is sent again */
+		/* a faulting instruction is repeated, any other signal is sent again */
 		signal(SIGBUS, SIG_DFL);
 		if (info->si_code <= 0)
 			raise(SIGBUS);
@@ -59,7 +58,7 @@ handle_bus_error(int signo, siginfo_t *info, void *context)
 	char	   *addr = info->si_addr;
 	KvIoGuard  *guard = guards;
 
-	/* only the kernel tells of an address */
+	/* only the kernel sends an address */
 	while (guard != NULL && (info->si_code <= 0 || addr < guard->addr ||
 							 addr >= guard->addr + guard->len))
 		guard = guard->next;

@@ -1,18 +1,18 @@
 /*
  * identity.c
- *		What tells a file, and the mounting of its file system, from another.
+ *		Identity of a file, and of the mount of its file system.
  *
- * Pages that were written and not synced are the mounted file system's: they are
- * gone when it is unmounted, shut down by an error, or replaced by a snapshot.
- * Two numbers are never given twice by one kernel, and either proves that the
- * file system has been mounted all the time:
+ * Pages that were written and not synced belong to the mounted file system: they are lost when
+ * it is unmounted, shut down by an error, or replaced by a snapshot.  Either of two numbers
+ * proves that the file system has been mounted all the time, because a kernel never uses one
+ * twice:
  *
- *	- the mount's unique id (Linux 6.8);
- *	- the inode of the file system's directory in sysfs, which is made anew at each
- *	  mount (ext4, xfs, f2fs).  It outlives a container, whose mounts do not.
+ *  - the mount's unique id (Linux 6.8);
+ *  - the inode of the file system's directory in sysfs, which is created at each mount (ext4,
+ *    xfs, f2fs).  It outlives a container, whose mounts do not.
  *
- * A file is the same if it has its inode and was not changed since: no copy of it,
- * and nothing that was put in its place, has the change time.
+ * A file is the same if it has its inode and was not changed since: a copy of it, or another
+ * file of its name, has another change time.
  */
 #include "postgres.h"
 
@@ -88,7 +88,7 @@ kv_io_identify_file(const char *path, uint64 *inode, int64 *changed_sec, uint32 
 	return true;
 }
 
-/* Line LOCK_FILE_LINE_PM_STATUS of postmaster.pid. */
+/* Reads line LOCK_FILE_LINE_PM_STATUS of postmaster.pid. */
 bool
 kv_io_server_stops(void)
 {

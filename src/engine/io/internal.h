@@ -1,6 +1,6 @@
 /*
  * internal.h
- *		What the files of the room share; nobody else includes this.
+ *		Shared by the files of this module only.
  */
 #ifndef KV_IO_INTERNAL_H
 #define KV_IO_INTERNAL_H
@@ -10,9 +10,12 @@
 /* Count one call; err is 0 or an errno.  Does nothing without shared memory. */
 extern void kv_io_stat_add(KvIoKind kind, Size bytes, int err);
 
-/* True for the one caller of a process tree that shall log that rings are refused, once an hour. */
+/*
+ * True for the one caller in a process tree that is to log, once an hour, that rings are
+ * refused.
+ */
 extern bool kv_io_tells_without_ring(void);
-/* Likewise that this device has no direct I/O. */
+/* True for the one caller in a process tree that is to log that this device has no direct I/O. */
 extern bool kv_io_first_without_direct(uint64 device);
 
 /* Zeros are written in steps of this size. */
@@ -20,44 +23,43 @@ extern bool kv_io_first_without_direct(uint64 device);
 extern char kv_io_zeros[KV_ZERO_STEP];
 
 /*
- * The wait event that I/O is shown as (0 in the postmaster, which shows none), and
- * showing it around a system call that may block.
+ * The wait event that is shown during I/O (0 in the postmaster, which shows none), and showing
+ * it around a system call that may block.
  */
 extern uint32 kv_io_wait_event(void);
 extern void kv_io_wait_start(void);
 extern void kv_io_wait_end(void);
 
 /*
- * Blocking transfers of a whole request: partial and interrupted ones are gone
- * on with.  first > 0 bounds the first system call (an injected short
- * transfer).  pread returns bytes (less than len only at end of file) or
- * -errno, pwrite 0 or an errno.  They never raise.
+ * Blocking transfers of a whole request: partial and interrupted ones are continued.  first > 0
+ * bounds the first system call (an injected short transfer).  pread returns bytes (less than
+ * len only at end of file) or -errno, pwrite 0 or an errno.  They never raise.
  */
 extern int	kv_io_pread(File file, void *buf, Size len, uint64 offset, Size first);
 extern int	kv_io_pwrite(File file, const void *buf, Size len, uint64 offset, Size first);
 
 /*
- * Have these pages of an open file written, and do not wait; len 0: up to its end. 0 or an errno.
+ * Start writing these pages of an open file, without waiting; len 0: up to its end.  0 or an
+ * errno.
  */
 extern int	kv_io_start_pages(int fd, uint64 offset, uint64 len);
 
 /*
- * Of a file that is not direct: wait until what was just written to it is on the device, as a
- * direct write does, by the
- * descriptor that has written it.  0 or an errno, also of a failure before.
+ * For a file that is not direct: wait until what was just written to it is on the device, as a
+ * direct write does, through the descriptor that has written it.  0 or an errno, also of an
+ * earlier failure.
  */
 extern int	kv_io_wait_written(File file, uint64 offset, uint64 len);
 
 /*
- * What the kernel is to know of a read through the page cache that is about to begin: that it reads
- * no
- * more ahead than the request says. Before every such read, for fd.c may have opened the file anew.
+ * Tell the kernel that a read through the page cache must read no more ahead than the request
+ * says.  Called before every such read, because fd.c may have opened the file again.
  */
 extern void kv_io_advise(int fd, const KvIoRequest *request);
 
 /*
- * The descriptor behind a virtual file, good until the next operation on any
- * other one.  False with errno set if it cannot be opened again.
+ * The descriptor of a virtual file, good until the next operation on any other one.  False with
+ * errno set if it cannot be opened again.
  */
 extern bool kv_io_raw_desc(File file, int *fd);
 

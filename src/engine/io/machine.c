@@ -1,12 +1,12 @@
 /*
  * machine.c
- *		How much memory the server may use: the machine's, or less if a control group
- *		(cgroup, of version 1 or 2) limits it, as in a container; and how much of that nothing
- *		is in, the page cache included.
+ *		The memory that the server may use: the machine's, or less if a control group (cgroup,
+ *		version 1 or 2) limits it, as in a container; and the part of it that is unused, by the
+ *		page cache too.
  *
- * A process is in a group, which has limits of its own and those of the groups above it.
- * What a container sees of that may begin anywhere, so each is looked for where it would be,
- * and what is not there limits nothing.
+ * A process is in a group, which has limits of its own and those of the groups above it.  A
+ * container may see only the lower part of that hierarchy.  So each limit is looked for where
+ * it would be, and a missing file is no limit.
  */
 #include "postgres.h"
 
@@ -15,7 +15,7 @@
 
 #include "engine/io/machine.h"
 
-/* The beginning of a file, as a string; false: it cannot be read. */
+/* Read the beginning of a file, as a string; false: it cannot be read. */
 static bool
 read_text(const char *path, char *into, Size size)
 {
@@ -30,7 +30,7 @@ read_text(const char *path, char *into, Size size)
 	return true;
 }
 
-/* What a group and those above it have, by files of these names below root. */
+/* Names of the files of a group and of those above it, below root. */
 typedef struct KvGroupFiles
 {
 	const char *limit;
@@ -40,7 +40,7 @@ typedef struct KvGroupFiles
 static const KvGroupFiles version_1 = {"memory.limit_in_bytes", "memory.usage_in_bytes"};
 static const KvGroupFiles version_2 = {"memory.max", "memory.current"};
 
-/* The number in a file; false: there is none. */
+/* Read the number in a file; false: there is none. */
 static bool
 read_number(const char *dir, const char *name, uint64 *number)
 {
@@ -54,7 +54,7 @@ read_number(const char *dir, const char *name, uint64 *number)
 	return true;
 }
 
-/* The least limit of a group and of those above it, or the least that one has left. */
+/* The least limit of a group and of those above it; left: the least unused memory. */
 static uint64
 group_least(const char *root, const char *group, const KvGroupFiles *files, bool left, uint64 most)
 {
@@ -82,7 +82,7 @@ group_least(const char *root, const char *group, const KvGroupFiles *files, bool
 	}
 }
 
-/* Is the controller of memory in a list "memory,hugetlb"? */
+/* Is the memory controller in a list "memory,hugetlb"? */
 static bool
 has_memory(char *controllers)
 {
@@ -96,7 +96,7 @@ has_memory(char *controllers)
 	return false;
 }
 
-/* Of all groups that the file names, and of the machine. */
+/* The least of all groups that the file names, and of the machine. */
 static uint64
 least(const char *groups_path, const char *root, bool left, uint64 most)
 {

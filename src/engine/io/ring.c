@@ -3,27 +3,23 @@
  *		Batches of direct I/O: io_uring where the kernel has it, pread and
  *		pwrite elsewhere.
  *
- * A process has up to two rings, made at their first use: one for reads, which
- * is empty whenever no kv_io_read_batch() runs, and one for the buffer writer's
- * writes.  A ring belongs to the process that made it; a child that inherits
- * one never touches it.
+ * A process has up to two rings, made at their first use: one for reads, which is empty
+ * whenever no kv_io_read_batch() runs, and one for the buffer writer's writes.  A ring belongs
+ * to the process that made it; a child that inherits one never touches it.
  *
- * Newer kernels charge rings to the limit of locked memory, all processes of a user
- * together: 8 kB for each of up to KV_CHEAP_DEPTH requests.  So a process takes a ring of
- * so many if it is refused a larger one, and one that was refused asks again later, when
- * others may have gone.
+ * Newer kernels charge rings to the limit of locked memory, all processes of a user together: 8
+ * kB for each of up to KV_CHEAP_DEPTH requests.  So a process takes a ring of so many if it is
+ * refused a larger one, and one that was refused asks again later, when others may have gone.
  *
  * Rules that keep I 6:
- *  - between the first submission of a read batch and its last completion
- *    nothing here can raise, allocate or serve interrupts;
- *  - at exit, writes in flight are waited for before shared memory goes;
- *  - a ring that cannot be waited on any more is a PANIC: the kernel may still
- *    write to the buffers.
+ *  - between the first submission of a read batch and its last completion nothing here can
+ *    raise, allocate or serve interrupts;
+ *  - at exit, the process waits for writes in flight before it detaches shared memory;
+ *  - if waiting on a ring fails, that is a PANIC: the kernel may still write to the buffers.
  *
- * The kernel takes its own reference to a file when a request is submitted;
- * until then fd.c may close the raw descriptor.  fd.c closes one only to open
- * another file, so everything prepared is submitted before any call that could
- * open one (kv_io_raw_desc of a closed file).
+ * The kernel takes its own reference to a file when a request is submitted; until then fd.c may
+ * close the raw descriptor.  fd.c closes one only to open another file, so everything prepared
+ * is submitted before any call that could open one (kv_io_raw_desc of a closed file).
  */
 #include "postgres.h"
 
@@ -46,14 +42,14 @@
 #include "utils/guc.h"
 
 #define MAX_DEPTH			1024
-#define KV_CHEAP_DEPTH		64	/* a ring of fewer takes as many pages */
+#define KV_CHEAP_DEPTH		64	/* a ring of fewer needs as many pages */
 #define ASK_AGAIN_US		(5 * USECS_PER_SEC)
-#define MOST_FAILURES		3	/* of reads in a row, after which a device has failed */
+#define MOST_FAILURES		3	/* failed reads in a row, after which a device counts as failed */
 
 /*
- * Reads are submitted in groups of this size.  A device behind a hypervisor
- * begins when it is kicked, after a group, and may complete together what it
- * was given together: large groups make it and the process take turns.
+ * Reads are submitted in groups of this size.  A device of a hypervisor begins when it is
+ * kicked, after a group, and may complete a group's requests together.  With large groups the
+ * device and the process would work alternately.
  */
 #define SUBMIT_GROUP		8
 
@@ -82,15 +78,18 @@ typedef struct Ring
 {
 	struct io_uring uring;
 	int			pid;			/* process that made it; 0: none */
-	int			wanted;			/* the setting when it was made */
-	int			depth;			/* that it has */
+	int			wanted;			/* the setting when it was created */
+	int			depth;			/* its actual depth */
 	int			in_flight;		/* submitted or prepared, not reaped */
 } Ring;
 
 static Ring read_ring;
 static Ring write_ring;
 
-/* The pid of a process in which the kernel has refused a ring, why, and when it was asked last. */
+/*
+ * The pid of a process that was refused a ring by the kernel, the error, and the time of the
+ * last attempt.
+ */
 static int	refused_pid = 0;
 static int	refused_errno = 0;
 static TimestampTz refused_at = 0;
@@ -105,7 +104,7 @@ static KvIoKind write_kind = KV_IO_VALUE_WRITE;
 
 /* ---- rings ---- */
 
-/* Returns 0 or an errno. */
+/* As ring_make, with this depth.  Returns 0 or an errno. */
 static int
 ring_init(Ring *ring, int depth, unsigned flags)
 {
@@ -117,7 +116,7 @@ ring_init(Ring *ring, int depth, unsigned flags)
 	return -r;
 }
 
-/* Make a ring of the configured depth, or a smaller one.  Returns 0 or an errno. */
+/* Create a ring of the configured depth, or a smaller one.  Returns 0 or an errno. */
 static int
 ring_make(Ring *ring, bool waits_only)
 {
@@ -148,14 +147,14 @@ ring_make(Ring *ring, bool waits_only)
 	return 0;
 }
 
-/* May the kernel make a ring that it has refused so when other processes have gone? */
+/* May the kernel create a ring after such a refusal, when other processes have ended? */
 static bool
 is_shortage(int err)
 {
 	return err == ENOMEM || err == EAGAIN || err == EMFILE || err == ENFILE;
 }
 
-/* Of a message that a ring was refused: the limit that was met. */
+/* The detail of a message that a ring was refused: the limit that was met. */
 static int
 refusal_detail(void)
 {
@@ -169,7 +168,7 @@ refusal_detail(void)
 					 (unsigned long long) limit.rlim_cur / 1024);
 }
 
-/* What raises it, or, if the message is an ERROR, does without a ring. */
+/* The hint of such a message: how to raise the limit, or, for an ERROR, do without a ring. */
 static int
 refusal_hint(bool is_error)
 {
@@ -183,8 +182,8 @@ refusal_hint(bool is_error)
 }
 
 /*
- * Is the ring of this process ready to use, making it if need be?  Raises only
- * if a ring is demanded and refused, and only if told that it may.
+ * Create the ring of this process if necessary; true: it is ready to use.  Raises only if a
+ * ring is required and refused, and only if may_raise.
  */
 static bool
 ring_ready(Ring *ring, bool may_raise)
@@ -202,7 +201,7 @@ ring_ready(Ring *ring, bool may_raise)
 	}
 	ring->pid = 0;
 
-	/* an ERROR says how it is now */
+	/* an ERROR describes the present state */
 	if (refused_pid != MyProcPid || (io_method == IO_METHOD_RING && may_raise) ||
 		kv_clock() - refused_at >= ASK_AGAIN_US)
 	{
@@ -241,8 +240,8 @@ ring_ready(Ring *ring, bool may_raise)
 }
 
 /*
- * Submit what is prepared and wait for that many completions.  Never raises;
- * PANIC if the kernel will not go on (see the rules above).
+ * Submit what is prepared and wait for that many completions.  Never raises; PANIC if the
+ * kernel refuses to continue (see the rules above).
  */
 static void
 ring_enter(Ring *ring, unsigned wait)
@@ -260,8 +259,8 @@ ring_enter(Ring *ring, unsigned wait)
 			continue;
 
 		/*
-		 * The kernel is short of memory, or wants completions to be reaped
-		 * first; the caller can do that once everything is submitted.
+		 * the kernel is short of memory, or wants completions to be reaped first; the caller
+		 * can do that once everything is submitted
 		 */
 		if (++retries > RING_RETRIES)
 		{
@@ -313,15 +312,15 @@ have_result(const ReadBatch *batch, KvIoRequest *request, int result)
 	request->result = result;
 	if (request->cached)
 		kv_fault_rot(request->buffer, result);
-	/* nothing was asked of the device where there is no file */
+	/* without a file the device was not read */
 	kv_io_stat_add(batch->kind, Max(result, 0), result < 0 && request->file >= 0 ? -result : 0);
 	if (batch->done)
 		batch->done(request, batch->arg);
 }
 
 /*
- * The ring has done with the request, perhaps without all of its bytes.  Short:
- * either the end of the file or something that a plain read gets over.
+ * The ring has completed the request, perhaps without all of its bytes.  A short result is
+ * either the end of the file, or a plain read gets the rest.
  */
 static void
 finish_read(ReadBatch *batch, KvIoRequest *request, int result)
@@ -348,7 +347,7 @@ queue_read(ReadBatch *batch, KvIoRequest *request)
 	bool		another = request->file != batch->last;
 	int			fd;
 
-	/* direct I/O has no part of a block: that much is an empty read */
+	/* direct I/O cannot read a part of a block: this is an empty read */
 	len -= len % KV_BLOCK;
 	if (err == 0 && request->file < 0)
 		err = ENOENT;
@@ -359,7 +358,7 @@ queue_read(ReadBatch *batch, KvIoRequest *request)
 	}
 	if (kv_fault_rots())
 	{
-		finish_read(batch, request, -EAGAIN);	/* now, for the next call may be sound */
+		finish_read(batch, request, -EAGAIN);	/* now, because the next call may succeed */
 		return;
 	}
 	fd = ring_desc(&read_ring, request->file, &batch->last, &batch->last_fd);
@@ -377,9 +376,9 @@ queue_read(ReadBatch *batch, KvIoRequest *request)
 }
 
 /*
- * How many completions to wait for.  While there is more to submit, small
- * groups, so that the queue stays full.  At the end half of what is left, if
- * there is work to do with those that are there; else all of it at once.
+ * How many completions to wait for?  While there is more to submit, small groups, so that the
+ * queue stays full.  At the end half of the rest, if there is work to do with the completed
+ * ones; else all of it at once.
  */
 static unsigned
 completions_wanted(const ReadBatch *batch, bool more)
@@ -398,7 +397,7 @@ read_with_ring(ReadBatch *batch, KvIoRequest *requests, int n)
 	unsigned	got = 0;
 	int			next = 0;
 
-	/* an ERROR has left a batch in the middle: the kernel still writes to its buffers */
+	/* an ERROR has interrupted a batch: the kernel still writes to its buffers */
 	if (read_ring.in_flight != 0)
 		elog(PANIC, "reads of an earlier batch are under way");
 	while (next < n || read_ring.in_flight > 0 || got > 0)
@@ -434,9 +433,7 @@ kv_io_read_batch(KvIoRequest *requests, int n, KvIoKind kind, KvIoDone done, voi
 
 	if (ring && n > 1)
 	{
-		/*
-		 * fd.c may have something to log when it opens a file, and a log message serves interrupts
-		 */
+		/* fd.c may log when it opens a file, and a log message serves interrupts */
 		HOLD_INTERRUPTS();
 		pgstat_report_wait_start(kv_io_wait_event());
 		read_with_ring(&batch, requests, n);
@@ -494,7 +491,7 @@ push_finished(KvIoRequest *request)
 	finished[(first_finished + nfinished++) % MAX_DEPTH] = request;
 }
 
-/* Take completions off the write ring, going on with unfinished ones. */
+/* Reap completions of the write ring, and continue incomplete ones. */
 static void
 collect_writes(unsigned wait)
 {
@@ -562,7 +559,7 @@ kv_io_submit_write(KvIoRequest *request, KvIoKind kind)
 	}
 	if (fd < 0)
 	{
-		/* no ring, no direct I/O, or a fault: all of it now */
+		/* no ring, no direct I/O, or a fault: write all of it now */
 		if (err == 0)
 			err = kv_io_pwrite(request->file, request->buffer, request->len,
 							   request->offset, first);

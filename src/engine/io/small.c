@@ -1,9 +1,9 @@
 /*
  * small.c
- *		file.c's other half: files that are read or written whole, and directories.
+ *		Files that are read or written whole, and directories.
  *
- * OpenTransientFile works everywhere, the postmaster and the startup process
- * included, and is cleaned up after an ERROR.
+ * OpenTransientFile works everywhere, the postmaster and the startup process included, and is
+ * cleaned up after an ERROR.
  */
 #include "postgres.h"
 
@@ -47,9 +47,10 @@ write_all(int fd, const char *data, Size len)
 }
 
 /*
- * Create path anew with this content, or with len zeros if data is NULL. Returns its descriptor,
- * which who makes the file durable keeps until it has synced it: of what could not be written back
- * before, only such a one is sure to be told.
+ * Create path with this content, or with len zeros if data is NULL; replaces an existing file.
+ * Returns its descriptor.  A caller that makes the file durable keeps the descriptor open until
+ * it has synced the file, because only such a descriptor is sure to get errors of earlier
+ * write-back.
  */
 static int
 write_new(const char *path, const char *data, Size len, KvIoKind kind)
@@ -72,7 +73,10 @@ write_new(const char *path, const char *data, Size len, KvIoKind kind)
 	kv_io_wait_start();
 	if (data != NULL)
 	{
-		/* kvfdw.fault 'short' has halved first: then it takes two calls, as a short write does */
+		/*
+		 * kvfdw.fault 'short' has halved first: then there are two calls, as after a short
+		 * write
+		 */
 		err = write_all(fd, data, first);
 		if (err == 0)
 			err = write_all(fd, data + first, len - first);
@@ -131,7 +135,7 @@ kv_io_create_new(const char *path, const void *data, Size len, KvIoKind kind)
 	snprintf(temporary, sizeof(temporary), "%s.tmp", path);
 	create_whole(temporary, data, len, kind);
 	KV_STOP_POINT("create_before_link");
-	/* unlike a rename, this cannot replace what another process makes meanwhile */
+	/* unlike a rename, link() cannot replace a file that another process creates concurrently */
 	if (link(temporary, path) != 0 && errno != EEXIST)
 		err = errno;
 	unlink(temporary);
@@ -139,7 +143,7 @@ kv_io_create_new(const char *path, const void *data, Size len, KvIoKind kind)
 		kv_io_error(ERROR, err, path, "create");
 }
 
-/* read() up to len bytes, all that there are; returns 0 or an errno. */
+/* read() up to len bytes, as many as there are; returns 0 or an errno */
 static int
 read_all(int fd, char *into, Size len, Size *done)
 {
@@ -159,7 +163,7 @@ read_all(int fd, char *into, Size len, Size *done)
 	return 0;
 }
 
-/* Open a file to read it, and look how long it is.  -1: it is missing. */
+/* Open a file for reading, and get its length.  -1: it is missing. */
 static int
 open_to_read(const char *path, Size *len)
 {
@@ -313,7 +317,7 @@ kv_io_rename(const char *from, const char *to)
 	return err;
 }
 
-/* Make what an open file has, or a directory's names, durable: 0 or an errno. */
+/* Make an open file's content, or a directory's names, durable: 0 or an errno. */
 static int
 sync_descriptor(int fd, bool directory)
 {
@@ -335,7 +339,7 @@ sync_descriptor(int fd, bool directory)
 	return err;
 }
 
-/* Likewise, by its name; *opened says whether it came so far that a failure is one of the sync. */
+/* The same, by name; *opened is set if a failure is one of the sync. */
 static int
 sync_path(const char *path, bool directory, bool *opened)
 {
@@ -354,8 +358,8 @@ sync_path(const char *path, bool directory, bool *opened)
 }
 
 /*
- * Write files, and sync them behind all writes, which are under way together then. fds: room for
- * their descriptors.
+ * Write files, and sync them after all writes, so that the writes run concurrently.  fds:
+ * memory for their descriptors.
  */
 static void
 create_durable(const KvIoNew *files, int n, int *fds)
@@ -380,7 +384,7 @@ create_durable(const KvIoNew *files, int n, int *fds)
 void
 kv_io_create_durable(const KvIoNew *files, int n)
 {
-	/* fd.c has a third of all descriptors for such as these */
+	/* fd.c has a third of all descriptors for such files */
 	int			most = Max(max_safe_fds / 6, 1);
 	int		   *fds = palloc(most * sizeof(int));
 
@@ -389,7 +393,7 @@ kv_io_create_durable(const KvIoNew *files, int n)
 	pfree(fds);
 }
 
-/* Survives power loss, its content included. */
+/* Replace a file such that name and content survive a power loss. */
 static void
 replace_durably(const char *temporary, const char *path, const void *data, Size len)
 {
@@ -401,7 +405,7 @@ replace_durably(const char *temporary, const char *path, const void *data, Size 
 	err = sync_descriptor(fd, false);
 	CloseTransientFile(fd);
 
-	/* one that fails is no reason for a PANIC: the file will be written anew */
+	/* a failed sync is no reason for a PANIC here: the file will be written again */
 	if (err != 0)
 		kv_io_error(ERROR, err, temporary, "fsync");
 	if ((err = kv_io_rename(temporary, path)) != 0)
@@ -442,7 +446,7 @@ kv_io_mkdir(const char *path)
 	char		partial[MAXPGPATH];
 	int			err = kv_fault(KV_IO_META_WRITE, NULL);
 
-	/* make every directory on the way that is missing, and its name durable */
+	/* create every missing directory of the path, and make its name durable */
 	strlcpy(partial, path, sizeof(partial));
 	canonicalize_path(partial);
 	for (char *p = partial + 1; err == 0; p++)
@@ -477,14 +481,14 @@ kv_io_mkdir(const char *path)
 	}
 }
 
-/* nftw() callback: remove one entry, remember the first trouble in errno. */
+/* nftw() callback: remove one entry, keep the first error in errno. */
 static int
 remove_entry(const char *path, const struct stat *info, int type, struct FTW *where)
 {
 	int			err = kv_fault(KV_IO_UNLINK, NULL);
 	Size		len = strlen(path);
 
-	/* an idle process may hold a value file open: give its space back now */
+	/* an idle process may have a value file open: free its space now */
 	if (err == 0 && len > 4 && strcmp(path + len - 4, ".val") == 0 &&
 		truncate(path, 0) != 0 && errno != ENOENT)
 		err = errno;
@@ -548,7 +552,7 @@ kv_io_release(const char *path, bool in_place, bool whole, uint64 most, bool fin
 	{
 		off_t		data = lseek(fd, 0, SEEK_DATA);
 
-		/* a file system that cannot do this frees all of it below */
+		/* if the file system cannot do this, all of it is freed below */
 		if (data < 0)
 			bytes = 0;
 		else if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
@@ -557,12 +561,12 @@ kv_io_release(const char *path, bool in_place, bool whole, uint64 most, bool fin
 	}
 	else if (err == 0 && !in_place)
 	{
-		/* an idle process may hold it open: give its space back all the same */
+		/* an idle process may have it open: free its space nevertheless */
 		empty = info.st_size <= most;
 		if (ftruncate(fd, info.st_size - bytes) != 0)
 			err = errno;
 	}
-	/* what a failed fsync loses is nobody's */
+	/* a failed fsync loses nothing that is needed */
 	if (err == 0 && finish && !whole && bytes > 0)
 		(void) !fsync(fd);
 	if (fd >= 0)

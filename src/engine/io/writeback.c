@@ -1,16 +1,17 @@
 /*
  * writeback.c
- *		What was written is on the device: pages that the kernel writes in its own time.
+ *		Waits until written pages are on the device, which the kernel writes at a time of its
+ *		choice.
  *
- * When it fails to, it counts the pages as written, and may drop them; what is read then is
- * what the device has.  It tells of that once: the next who syncs the file, or waits for its
- * pages as is done here, through a descriptor from before, or through the first one since. If
- * nobody
- * has the file open or mapped it may forget the file, and the failure with it. The file system's
- * own note, which syncfs() asks for, outlives that (Linux 5.8), until somebody has asked for it.
+ * When the kernel fails to write pages it marks them as clean, and may drop them; later reads
+ * return the device's old content.  It reports the failure once: to the next process that syncs
+ * the file, or waits for its pages as is done here, through a descriptor that was open before,
+ * or through the first one opened since.  If no process has the file open or mapped the kernel
+ * may forget the file, and the failure with it.  The file system's own record, which syncfs()
+ * returns, lasts longer (Linux 5.8), until it was returned once.
  *
- * To wait for pages costs less than fsync(), which has the device flush its cache for each file:
- * who does so wants to know of failures, and is as safe from a loss of power as before.
+ * Waiting for pages costs less than fsync(), which has the device flush its cache for each
+ * file.  It reports failures, and is no protection against a power loss.
  */
 #include "postgres.h"
 
@@ -29,8 +30,8 @@
 						 SYNC_FILE_RANGE_WAIT_AFTER)
 
 /*
- * Has pages written; 0 or an errno. Of pages that cannot even be given to the device, for they have
- * no place there, the file system may tell nobody later.
+ * Start to write pages; returns 0 or an errno.  If pages cannot even be given to the device,
+ * because they have no blocks there, the file system may not report that later.
  */
 int
 kv_io_start_pages(int fd, uint64 offset, uint64 len)
@@ -51,7 +52,7 @@ kv_io_start_write_back(const char *path)
 	int			fd = enableFsync ? OpenTransientFile(path, O_RDONLY | PG_BINARY) : -1;
 	int			err;
 
-	/* one that is missing is an error of the sync */
+	/* a missing file is an error of the sync */
 	if (fd < 0)
 		return;
 	err = kv_io_start_pages(fd, 0, 0);
@@ -61,8 +62,8 @@ kv_io_start_write_back(const char *path)
 }
 
 /*
- * 0 or an errno. After a failure its pages are dropped, so that who reads the file finds what the
- * device has.
+ * Returns 0 or an errno.  After a failure the pages are dropped, so that readers of the file
+ * get the device's content.
  */
 static int
 wait_for_pages(int fd, unsigned int how)
@@ -92,9 +93,9 @@ kv_io_start_write_back_file(File file, uint64 offset, uint64 len)
 }
 
 /*
- * After a failure pages are dropped: ext4 (seen with Linux 6.18) takes blocks of a page that stays
- * for written ones, and when it is written again, says that it is, and has zeros there when it is
- * read from the device.
+ * After a failure pages are dropped.  Otherwise ext4 (seen with Linux 6.18) takes the blocks of
+ * a remaining page for written ones.  It reports success when the page is written again, and
+ * has zeros there when it is read from the device.
  */
 int
 kv_io_wait_written(File file, uint64 offset, uint64 len)
@@ -113,8 +114,8 @@ kv_io_wait_written(File file, uint64 offset, uint64 len)
 	if (err != 0)
 	{
 		/*
-		 * a failure of before comes first, and nothing is written then: what is dirty would not be
-		 * dropped
+		 * an earlier failure is reported first, and nothing is written then: dirty pages would
+		 * not be dropped
 		 */
 		(void) !sync_file_range(fd, 0, 0, WRITE_AND_WAIT);
 		(void) posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
@@ -133,7 +134,7 @@ kv_io_try_write_back_file(File file)
 	return kv_io_raw_desc(file, &fd) ? wait_for_pages(fd, WRITE_AND_WAIT) : errno;
 }
 
-/* What the walk of kv_io_try_write_back does, and what it has met: nftw() hands nothing down. */
+/* What the walk of kv_io_try_write_back does, and its error; nftw() has no argument for these. */
 static bool walk_waits;
 static int	walk_error;
 
@@ -152,7 +153,7 @@ write_back_entry(const char *path, const struct stat *info, int type, struct FTW
 		err = walk_waits ? wait_for_pages(fd, WRITE_AND_WAIT) : kv_io_start_pages(fd, 0, 0);
 	if (fd >= 0)
 		CloseTransientFile(fd);
-	/* what we may not read is not ours */
+	/* a file that we may not read is not ours */
 	if (err == EACCES)
 		return 0;
 	if (err != 0)
