@@ -120,6 +120,10 @@ my @tests = glob('test/t/*.pl test/isolation/specs/*.spec test/pgtap/*.sql sql/*
 my $all = join "\n", map { slurp($_) } @tests;
 ok_if_none('each stop point is named by a test', map { "$points{$_}: $_" } grep { $all !~ /\b$_\b/ } sort keys %points);
 
+my %skipped = map { $_ => 1 } $all_source =~ /\bkv_fault_skips\("(\w+)"\)/g;
+my %skips = map { $_ => 1 } map { slurp($_) =~ /\bkvfdw\.skip'?\}? *=>? *'(\w+)'/g } @tests, glob('test/campaign/*.pl test/powercut/*.pl');
+ok_if_none('each step that a test skips is one of the source', grep { !$skipped{$_} } sort keys %skips);
+
 # ---- the index of tests ----
 
 my (%rows, @twice);

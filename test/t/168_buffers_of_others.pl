@@ -49,7 +49,7 @@ is(kv_check_clean($node, @others), '', 'and sound');
 # no write buffer becomes free for long
 make_large();
 caught_up($node, $standby);
-$standby->append_conf('postgresql.conf', "kvfdw.skip = 'slot_patience'");
+$standby->append_conf('postgresql.conf', "kvfdw.skip = 'buffer_patience'");
 $standby->reload;
 worker_stop_points($standby, 'buffer_before_log=wait');
 my $log = -s $standby->logfile;

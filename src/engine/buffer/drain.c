@@ -619,7 +619,7 @@ kv_buffer_wait_free(const KvStore *store, Size len)
 		waited = true;
 		if (!ConditionVariableTimedSleep(&kv_buffer_pool->freed, 1000, KV_WAIT_WRITE_BUFFER))
 			idle = 0;
-		else if (++idle % (kv_fault_skips("slot_patience") ? 2 : KV_BUFFER_PATIENCE) == 0)
+		else if (++idle % (kv_fault_skips("buffer_patience") ? 2 : KV_BUFFER_PATIENCE) == 0)
 		{
 			bool		redo = AmStartupProcess();
 

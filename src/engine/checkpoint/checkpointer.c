@@ -259,7 +259,7 @@ kv_checkpointer_flush(uint64 covers, KvCheckpointerStats *stats,
 	ListCell   *cell;
 	long		rested_ms = 0;
 
-	if (kv_fault_skips("barrier"))
+	if (kv_fault_skips("checkpointer"))
 		return;
 	kv_backups_look();
 	flushing = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
@@ -681,7 +681,7 @@ kv_checkpointer_main(Datum arg)
 	kv_worker_begin("kvfdw checkpointer");
 	MemoryContextSwitchTo(AllocSetContextCreate(TopMemoryContext, "kvfdw checkpointer",
 												ALLOCSET_DEFAULT_SIZES));
-	KV_STOP_POINT("barrier_before_raise");
+	KV_STOP_POINT("checkpointer_before_raise");
 	open_gate();
 
 	while (kv_worker_goes_on(NULL))

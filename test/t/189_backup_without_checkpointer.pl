@@ -31,10 +31,10 @@ sub change
 }
 
 sub checkpointer { return answer($primary, q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'kvfdw checkpointer'}) }
-sub end_barrier { return $primary->safe_psql('postgres', 'SELECT pg_terminate_backend(' . checkpointer() . ')'); }
+sub end_checkpointer { return $primary->safe_psql('postgres', 'SELECT pg_terminate_backend(' . checkpointer() . ')'); }
 
 # The next checkpointer has let writers go on.
-sub barrier_again
+sub checkpointer_again
 {
 	my ($before) = @_;
 	wait_for('the next checkpointer', sub { my $now = checkpointer(); $now =~ /^\d+$/ && $now ne $before });
@@ -87,14 +87,14 @@ for my $images (1, 0)
 	$primary->safe_psql('postgres', 'CHECKPOINT') if $images;
 	change();
 	my $before = checkpointer();
-	worker_stop_points($primary, 'barrier_before_raise=wait');
-	end_barrier();
-	stopped($primary, 'barrier_before_raise');
+	worker_stop_points($primary, 'checkpointer_before_raise=wait');
+	end_checkpointer();
+	stopped($primary, 'checkpointer_before_raise');
 	my $copying = begin_copy($primary, "primary$images");
 	$primary->safe_psql('postgres', q{SELECT kvfdw_freeze('t')});
 	worker_stop_points($primary, '');
-	go_on($primary, 'barrier_before_raise');
-	barrier_again($before);
+	go_on($primary, 'checkpointer_before_raise');
+	checkpointer_again($before);
 	my $copy = end_copy($copying);
 	same_as_heap($copy, "of the primary, $when");
 	change();
@@ -125,11 +125,11 @@ for my $case ('ends', 'begins')
 	$primary->safe_psql('postgres', 'CHECKPOINT');
 	change();
 	my $before = checkpointer();
-	worker_stop_points($primary, 'barrier_before_raise=wait');
+	worker_stop_points($primary, 'checkpointer_before_raise=wait');
 	if ($case eq 'begins')
 	{
-		end_barrier();
-		stopped($primary, 'barrier_before_raise');
+		end_checkpointer();
+		stopped($primary, 'checkpointer_before_raise');
 		# no checkpointer is for this one
 		$primary->safe_psql('postgres', 'CHECKPOINT');
 	}
@@ -138,13 +138,13 @@ for my $case ('ends', 'begins')
 	if ($case eq 'ends')
 	{
 		change();
-		end_barrier();
-		stopped($primary, 'barrier_before_raise');
+		end_checkpointer();
+		stopped($primary, 'checkpointer_before_raise');
 	}
 	else { freeze_standby(); }
 	worker_stop_points($primary, '');
-	go_on($primary, 'barrier_before_raise');
-	barrier_again($before);
+	go_on($primary, 'checkpointer_before_raise');
+	checkpointer_again($before);
 	caught_up($primary, $standby);
 	my $copy = end_copy($copying);
 	same_as_heap($copy, "of a standby, the checkpointer of its primary $case");
@@ -166,13 +166,13 @@ for my $begins ('before', 'after')
 	change();
 	caught_up($primary, $standby);
 	kill_all($primary);
-	$primary->append_conf('postgresql.auto.conf', "kvfdw.stop_points = 'barrier_before_raise=wait'\n");
+	$primary->append_conf('postgresql.auto.conf', "kvfdw.stop_points = 'checkpointer_before_raise=wait'\n");
 	$primary->start;
-	stopped($primary, 'barrier_before_raise');
+	stopped($primary, 'checkpointer_before_raise');
 	caught_up($primary, $standby);
 	my $copying = $begins eq 'before' && begin_copy($standby, "late_$begins", 1);
 	worker_stop_points($primary, '');
-	go_on($primary, 'barrier_before_raise');
+	go_on($primary, 'checkpointer_before_raise');
 	change();
 	caught_up($primary, $standby);
 	$copying ||= begin_copy($standby, "late_$begins", 1);
