@@ -70,7 +70,7 @@ kv_timed()
 
 # COPY a file of COPY BINARY rows into a table.  Sets KV_SECONDS;
 # KV_SETTLED_SECONDS, which a CHECKPOINT after it is part of; and KV_DEVICE_BYTES:
-# what the device took until all of it was resolved.
+# what the device took until all of it was done.
 kv_copy_file() # table file
 {
 	local before after progress start

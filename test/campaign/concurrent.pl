@@ -25,7 +25,7 @@
 #
 # These differences are none, because heap does not agree with itself or is not the
 # measure; the episode ends there and is counted:
-#   deadlock     both sides have one, but other compaction inputs: a matter of time.
+#   deadlock     both sides have one, but other victims: a matter of time.
 #   dependency   a failure of SERIALIZABLE "due to read/write dependencies" on one side:
 #                both detect more of them than there are, but not the same.
 #   queue        what a session above READ COMMITTED waits for has changed.  On heap it fails

@@ -161,7 +161,7 @@ sub check
 	return @found;
 }
 
-# Reports a cycle of each component of the graph, in compaction jobs [mask, apart] over
+# Reports a cycle of each component of the graph, in passes [mask, apart] over
 # the edges [from, to, kind, why] of some kinds; apart: no rw follows an rw.
 sub cycles
 {

@@ -17,7 +17,7 @@
 #   TIER=1               with a second tier that the cuts do not meet, so that it has values of a later time
 #   MOVES=on             tables move from tablespace to tablespace of the disk all the time
 #   CONTROL=fsync        break durability instead: fsync, checkpointer or data_sync.  The run
-#                        compaction jobs only if lost transactions are seen.  With TIER=1 also tier_check:
+#                        passes only if lost transactions are seen.  With TIER=1 also tier_check:
 #                        what is read in the tier is not verified, and wrong values must be seen
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)

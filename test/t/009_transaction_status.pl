@@ -1,6 +1,6 @@
-# Promise: the outcome of a transaction is resolved before what it is known from is
-# forgotten: before dead incarnations are (I 10), and before clog is truncated, in
-# tables that nobody uses after the start too.
+# Promise: the outcomes of transactions are noted in the runs before PostgreSQL forgets them:
+# before dead incarnations are forgotten (I 10), and before clog is truncated, also in tables that
+# no session uses after the start.
 use strict;
 use warnings;
 use FindBin;

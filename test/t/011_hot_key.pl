@@ -1,6 +1,6 @@
-# Promise: at a hot key readers, share lockers and writers all go on, and no change is
-# lost (I 2).  Without a value cache.  As on heap, share locks that follow each other without
-# a gap do hold a writer up, and who queues behind it: so these leave gaps.
+# Promise: at a hot key readers, share lockers and writers all continue, and no change is lost
+# (I 2). Without a value cache. As on heap, share locks without a gap between them hold up a
+# writer and its queue, so these leave gaps.
 use strict;
 use warnings;
 use FindBin;

@@ -19,7 +19,7 @@ my $seed = $ENV{KV_SEED} // int(rand(1_000_000));
 srand($seed);
 note "seed $seed";
 
-# with an archive WAL goes on after the last checkpointer of a server that stops
+# with an archive, WAL goes on after the last DURABLE record of a server that stops
 my $node = kv_primary('p', archive_mode => 'on', archive_command => "'true'");
 my $faults = has_faults($node);
 twin_tables($node);

@@ -1,6 +1,6 @@
-# Promise: a base backup of tables with wal level full holds what heap holds in it,
-# whoever takes it, in whatever order it copies, and whatever writes, checkpoints,
-# flushes, truncates and drops meanwhile; so does a cold copy.
+# Promise: a base backup of tables with wal level full has what heap has in it, by any tool, in
+# any order of copying, and during writes, checkpoints, flushes, TRUNCATE and DROP. So does a cold
+# copy.
 use strict;
 use warnings;
 use FindBin;

@@ -1,6 +1,6 @@
 # Promise: what was acknowledged at wal level full or keys survives a restart of the
-# operating system, whatever the checkpoint checkpointer, redo or a commit had just
-# done: a checkpoint is not over before its checkpointer, and no step in between
+# operating system, whatever the checkpointer, redo or a commit had just
+# done: a checkpoint does not complete before the images are made, and no step in between
 # leaves a state that cannot be set back.  At level none what is damaged is
 # dropped and counted, the rest is right.
 #
@@ -74,7 +74,7 @@ $node->append_conf('postgresql.conf', "kvfdw.boot_id = 'after a stop'\n");
 $node->start;
 is(same('t_full', 't_keys'), '', 'nor does a clean stop before one');
 
-# ---- a checkpoint and its checkpointer ----
+# ---- a checkpoint and its images ----
 
 change('t_full', 't_keys');
 my $before = $node->safe_psql('postgres', 'SELECT redo_lsn FROM pg_control_checkpoint()');
@@ -82,7 +82,7 @@ worker_stop_points($node, 'checkpoint_before_record=wait');
 my $w = psql_writer($node, 'CHECKPOINT;', 'checkpoint');
 stopped($node, 'checkpoint_before_record');
 change('t_full', 't_keys');
-is($node->safe_psql('postgres', 'SELECT redo_lsn FROM pg_control_checkpoint()'), $before, 'a checkpoint waits for its checkpointer');
+is($node->safe_psql('postgres', 'SELECT redo_lsn FROM pg_control_checkpoint()'), $before, 'a checkpoint waits for its images');
 ok(!ended($w), 'and so does who asked for it');
 reboot();
 is(same('t_full', 't_keys'), '', 'a restart before the checkpointer has let it go');

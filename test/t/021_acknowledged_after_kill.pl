@@ -1,6 +1,6 @@
-# Promise: what was acknowledged at wal levels full and keys is there after a SIGKILL
-# or a restart of the operating system, in cases that are a matter of timing: who
-# writes a write buffer out while its transaction commits, and what a checkpoint meets.
+# Promise: what was acknowledged at wal levels full and keys is there after SIGKILL or a restart
+# of the operating system, in cases that depend on timing: a write buffer that is written while
+# its transaction commits, and what a checkpoint meets.
 use strict;
 use warnings;
 use FindBin;

@@ -1,7 +1,6 @@
-# Promise: when the WAL is replayed after a restart of the operating system, or by a
-# standby, what had gone just before stays gone: stores that were dropped or taken
-# back, and transactions of runs of the server that are forgotten.  And what is no
-# more to be had does not look complete.
+# Promise: when the WAL is replayed after a restart of the operating system, or by a standby, what
+# had gone just before stays gone: stores that were dropped or rolled back, and transactions of
+# forgotten incarnations. Tables whose rows cannot be had do not look complete.
 use strict;
 use warnings;
 use FindBin;
@@ -52,7 +51,7 @@ $node->safe_psql('postgres', q{TRUNCATE t_full; INSERT INTO t_full VALUES (2, 'n
 caught_up($node, $standby);
 is(answer($standby, 'SELECT k, v FROM t_full'), '2|new', 'and another one with the same number');
 
-# ---- a standby's restartpoint that is ahead of its images, for the primary logged no checkpointer ----
+# ---- a standby's restartpoint that is ahead of its images, for the primary logged no DURABLE record ----
 
 $standby->append_conf('postgresql.conf', "kvfdw.stop_points = ''\n");
 $standby->stop('immediate');

@@ -1,6 +1,6 @@
-# Promise: a scan of a scattered table for which nobody wants an order reads values in
-# the order in which they lie; it shows what a heap table shows, under one snapshot,
-# whatever is written, frozen, damaged or cancelled meanwhile, and with any range cache.
+# Promise: a scan of a scattered table without ORDER BY reads values in the order of their
+# addresses. It shows what a heap table shows, under one snapshot, with any range cache, and
+# whatever is written, flushed, damaged or canceled in between.
 use strict;
 use warnings;
 use FindBin;

@@ -1,7 +1,7 @@
-# Promise: right after rows were written, while they are in no run or in runs that are not
-# frozen, and their values in write buffers or in the file, scans of them read as after a
-# flush: through windows, by segments where keys are in order, by place where they are
-# not; and show what a heap table shows, whatever is written meanwhile.
+# Promise: right after rows were written they are in memtables or unfrozen runs, and their values
+# in write buffers or files. Scans read them as after a flush: through windows, by segments if
+# keys are in order, by address if not. They show what a heap table shows, whatever is written in
+# between.
 use strict;
 use warnings;
 use FindBin;

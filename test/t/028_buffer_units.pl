@@ -1,8 +1,7 @@
 # Promise: each shard that is written has a write buffer of a fair size, as long as there are
-# units, so values go to their files several at a time however many shards there are;
-# shards that are not written any more give theirs back; and whatever write buffers there are when
-# the server is killed, their values are there again, also those of a buffer file of
-# version 1.
+# units. So several values at a time go to their files, however many shards there are. Shards that
+# are no longer written return theirs. After a kill, the values of all write buffers are there
+# again.
 use strict;
 use warnings;
 use FindBin;

@@ -1,8 +1,6 @@
-# Promise: on servers whose EvalPlanQual loses rows of upper foreign scans no count(*)
-# is pushed down, on others it is; on either an UPDATE that has waited for a row writes
-# the number, not NULL.
-#
-# Needs a test build (make FAULTS=1), which can take a server for an older one.
+# Promise: no count(*) is pushed down on servers whose EvalPlanQual loses rows of upper foreign
+# scans; it is on others. On both, an UPDATE that has waited for a row writes the number, not
+# NULL. Needs a test build (make FAULTS=1), which can take a server for an older one.
 use strict;
 use warnings;
 use FindBin;

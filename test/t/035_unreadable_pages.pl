@@ -1,5 +1,6 @@
-# Promise: a run or merge page that cannot be read is an error (XX001) of the statement or the piece of work that
-# needs it; the server goes on, no result is wrong, and what can be read again is right again (I 11).
+# Promise: a page of a run or of the buffer file that cannot be read is an error (XX001) of the
+# statement or the work that needs it. The server continues, no result is wrong, and what can be
+# read again is right again (I 11).
 use strict;
 use warnings;
 use FindBin;

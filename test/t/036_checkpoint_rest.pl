@@ -1,5 +1,6 @@
-# Promise: the checkpointer rests between shards for the sake of others, but never while somebody waits for a
-# checkpoint, and not for long in all; the shards of a table share their directory's syncs.
+# Promise: the checkpointer rests between shards for the sake of others, but never while a process
+# waits for a checkpoint, and not for long in all. The shards of a table share their directory's
+# syncs.
 use strict;
 use warnings;
 use FindBin;

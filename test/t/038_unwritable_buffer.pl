@@ -1,6 +1,6 @@
-# Promise: a write buffer that cannot be written is tried again from time to time, and those
-# of other tables are written meanwhile.  Who needs a write buffer gets the error only where none
-# can be written.
+# Promise: a write buffer that cannot be written is tried again from time to time, and those of
+# other tables are written in between. A session that needs a write buffer gets the error only if
+# none can be written.
 use strict;
 use warnings;
 use FindBin;

@@ -1,6 +1,5 @@
-# Promise: a generation, a run and a dropped directory whose number comes round again
-# are never taken for the ones that had it before, by whichever process, also on a
-# standby whose primary was restarted.
+# Promise: a generation, a run and a dropped directory whose number is used again are never taken
+# for the ones that had it before, by any process, also on a standby whose primary was restarted.
 use strict;
 use warnings;
 use FindBin;

@@ -1,7 +1,7 @@
-# Promise: rows of kvfdw tables stay what they are, on a primary, when PostgreSQL removes
-# from pg_xact what no heap table needs: at once, however long kvfdw.flush_after, whatever
-# the clock says, after a crash and a power loss, and while the server runs without
-# the library; and VACUUM is not held back longer than resolving takes.
+# Promise: rows of kvfdw tables stay what they are, on a primary, when PostgreSQL removes from
+# pg_xact what no heap table needs: at once, whatever kvfdw.flush_after and the clock say, after a
+# crash and a power loss, and while the server runs without the library. VACUUM is not held back
+# longer than resolving takes.
 use strict;
 use warnings;
 use FindBin;

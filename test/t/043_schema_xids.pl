@@ -1,5 +1,5 @@
-# Promise: a column that a transaction added which a crash has undone, and whose id was
-# given to another one that committed, is not taken for a column of the stored rows.
+# Promise: a transaction that a crash has undone added a column, and its xid was given to another
+# one that committed: the column is not taken for one of the stored rows.
 use strict;
 use warnings;
 use FindBin;

@@ -1,6 +1,6 @@
-# Promise: a server whose kvfdw.memtable_memory was lowered recovers all the same what needed
-# more, after a crash, a power loss and on a standby; what cannot fit is an error that
-# says how much is needed (I 12).
+# Promise: a server whose kvfdw.memtable_memory was lowered recovers what needed more, after a
+# crash, a power loss and on a standby. What cannot fit is an error that says how much is needed
+# (I 12).
 use strict;
 use warnings;
 use FindBin;

@@ -1,6 +1,6 @@
-# Promise: a table at level 'none' leaves some units to others; sessions that find no write buffer free while nothing is being written seal a few
-# open write buffers together; and a value that needs units side by side does not wait for them where
-# they lie apart, and is there after a crash like any other.
+# Promise: a table at level 'none' leaves some units to others. Sessions that find no write buffer
+# free while none is being written seal a few open ones together. A value that needs adjacent
+# units does not wait for them if they are apart, and is there after a crash like any other.
 use strict;
 use warnings;
 use FindBin;

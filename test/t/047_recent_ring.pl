@@ -1,5 +1,6 @@
-# Promise: what was written last is read from memory, by key and by short ranges, until as much as the recent ring holds
-# was written after it; what was read there goes on into the value cache; and it is never another's.
+# Promise: what was written last is read from memory, by key and by short ranges, until as much as
+# the recent ring holds was written after it. Values that were read there continue to the value
+# cache. No read gets another's value.
 use strict;
 use warnings;
 use FindBin;

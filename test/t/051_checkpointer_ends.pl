@@ -1,5 +1,5 @@
-# Promise: a checkpoint does not complete without the tables being durable because
-# "kvfdw checkpointer" is told to end, be the disk full or a table dropped meanwhile.
+# Promise: a checkpoint does not complete before the tables are durable, even if "kvfdw
+# checkpointer" is told to end, the disk is full, or a table is dropped at that moment.
 use strict;
 use warnings;
 use FindBin;
@@ -57,7 +57,7 @@ SKIP:
 	$node->safe_psql('postgres', join('', map { kv_table("t$_", 'k int, v text', 'k', "shards '1'") . "INSERT INTO t$_ VALUES (1, 'x');" } 1 .. 20));
 	trust_tables($node);
 
-	# The compaction input is the table whose image comes first; it stays the first as long as
+	# The victim is the table whose image is made first; it stays the first as long as
 	# none is changed that has not been changed now.
 	my %name = map { split /\|/ } split /\n/, $node->safe_psql('postgres', "SELECT oid, relname FROM pg_class WHERE relkind = 'f'");
 	my $victim;

@@ -1,5 +1,6 @@
-# Promise: a buffer writer that an ERROR ends in the midst of its writes leaves nothing undone: the next one takes over the
-# write buffers that it had claimed, and no others; what was acknowledged is read meanwhile, is written, and is there after a SIGKILL.
+# Promise: a buffer writer that an ERROR ends during its writes leaves nothing undone: the next
+# one takes over the write buffers that it had claimed, and no others. What was acknowledged can
+# be read in between, is written, and is there after SIGKILL.
 use strict;
 use warnings;
 use FindBin;

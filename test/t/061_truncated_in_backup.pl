@@ -16,7 +16,7 @@ my $copy = $node->backup_dir . '/copy';
 mkdir $node->backup_dir;
 mkdir $copy, 0700 or die "mkdir: $!";
 $node->safe_psql('postgres', join('', map { "INSERT INTO $_ SELECT 1, i, 'before' FROM generate_series(1, 100) i;" } 'twin_kv', 'twin_heap'));
-# while an older transaction is there, no TRUNCATE is resolved on the primary
+# while an older transaction is there, no TRUNCATE is tidied up on the primary
 $node->safe_psql('postgres', "BEGIN; SELECT txid_current(); PREPARE TRANSACTION 'old'");
 my $data = $node->data_dir;
 $node->safe_psql('postgres', "SELECT pg_backup_start('copy', true);\n"

@@ -1,7 +1,6 @@
-# Promise: from the moment that "kvfdw checkpointer" lets nobody write any more until the next one
-# is up, writers wait and readers do not, and SIGKILL or a shutdown in between costs no row.
-#
-# Needs a test build (make FAULTS=1).
+# Promise: from the moment that "kvfdw checkpointer" stops the writers until the next one is up,
+# writers wait and readers do not, and SIGKILL or a shutdown in between costs no row. Needs a test
+# build (make FAULTS=1).
 use strict;
 use warnings;
 use FindBin;

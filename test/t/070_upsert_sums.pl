@@ -1,8 +1,6 @@
-# Promise: counters that many clients raise by upserts at the same few keys are exact,
-# at every wal level: one row and many in a statement, beside sessions that take rows
-# away and put them elsewhere, beside flushes, and above READ COMMITTED.
-#
-# KV_UPSERTS=n: upserts of one row for each table (8000).
+# Promise: counters that many clients raise by upserts at the same few keys are exact, at every
+# wal level: one row and many in a statement, with sessions that delete and move rows, during
+# flushes, and above READ COMMITTED. KV_UPSERTS=n: upserts of one row for each table (8000).
 use strict;
 use warnings;
 use FindBin;

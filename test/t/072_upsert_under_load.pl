@@ -1,6 +1,6 @@
-# Promise: an upsert whose row is changed, deleted, moved, locked or replaced by others
-# between its look at the row and its write counts all the same, on top of what they
-# left there; so does one whose SET is evaluated once only, under the row's lock.
+# Promise: an upsert counts, on top of the other change, if its row is changed, deleted, moved,
+# locked or replaced between its lookup and its write. So does one whose SET is evaluated only
+# once, under the row's lock.
 use strict;
 use warnings;
 use FindBin;

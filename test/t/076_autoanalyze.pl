@@ -1,6 +1,6 @@
-# Promise: tables that have changed are analyzed as autovacuum would, by its settings: after
-# loads and changes that committed, as the table's owner, without standing in the way of
-# anybody's lock, of DROP DATABASE or of a stop.
+# Promise: tables that have changed are analyzed as autovacuum would, by its settings: after loads
+# and changes that committed, as the table's owner. The analysis holds up no lock of others, no
+# DROP DATABASE and no stop.
 use strict;
 use warnings;
 use FindBin;

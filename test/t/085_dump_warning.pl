@@ -1,5 +1,5 @@
-# Promise: who dumps a database whose kvfdw tables have rows reads on stderr which rows a dump
-# leaves out and what takes them; nobody else does, and nobody whose tables are empty.
+# Promise: pg_dump of a database whose kvfdw tables have rows says on stderr which rows it leaves
+# out and how to include them. It says so to no other program, and not if the tables are empty.
 use strict;
 use warnings;
 use FindBin;

@@ -1,8 +1,7 @@
-# Promise: recovery removes no values that a table which was put aside may have, and none at
-# level none without a word; a key log that is missing is an error; addresses that a start
-# which failed had taken come back, and so does space of value files that were closed (I 13, I 14).
-#
-# Needs a test build (make FAULTS=1).
+# Promise: recovery removes no values that a table which was put aside may have, and none at level
+# none without a message. A key log that is missing is an error. Addresses that a failed start had
+# taken come back, and so does space of closed value files (I 13, I 14). Needs a test build (make
+# FAULTS=1).
 use strict;
 use warnings;
 use FindBin;

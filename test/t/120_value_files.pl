@@ -1,7 +1,6 @@
-# Promise: a shard's values lie in value files whose size rises with it.  Whatever ends the
-# server while one is made or closed, each address is used once (I 13), no value file goes that
-# something names, and none stays that nothing does (I 14).  Directories of older libraries,
-# with one value file for a shard, are read.
+# Promise: a shard's values are in value files whose size rises with it. Whatever ends the server
+# while one is made or closed, each address is used once (I 13), no value file that something
+# names is removed, and no other stays (I 14).
 use strict;
 use warnings;
 use FindBin;

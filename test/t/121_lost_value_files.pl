@@ -1,7 +1,7 @@
-# Promise: value files that were made and never became durable are not missed, whoever names them
-# in the WAL, and their addresses are not given to others (I 13); a value file that an image names
-# stays (I 14); what a write buffer gives back, whenever that is, looks like damage to nobody; and a
-# value file that is not there is an error that names it.
+# Promise: value files that were made and never became durable are not missed, even if the WAL
+# names them, and their addresses are not given to others (I 13). A value file that an image names
+# stays (I 14). Addresses that a write buffer returns never look like damage. A missing value file
+# is an error that names it.
 use strict;
 use warnings;
 use FindBin;

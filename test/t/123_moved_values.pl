@@ -1,6 +1,6 @@
 # Promise: whoever has found a version and reads its value later gets it, though the value has
 # been moved meanwhile and its value file is gone (I 16): by key, several at a time, through a held
-# cursor, by place, through a window that is being loaded, after waiting for a row lock, and
+# cursor, in storage order, through a window that is being loaded, after waiting for a row lock, and
 # kvfdw_check() finds nothing wrong.
 use strict;
 use warnings;

@@ -1,7 +1,7 @@
-# Promise: a standby retires value files by itself, otherwise than its primary, and releases them
-# with the next checkpoint of that (I 14): what its queries see, also in a snapshot that is
-# older, is what heap has there; so it is after a crash, in a copy that was made of it while
-# value files were retired, and when it is promoted.
+# Promise: a standby retires value files independently of its primary, and releases them with the
+# primary's next checkpoint (I 14). Its queries see what heap has there, also in an older
+# snapshot, after a crash, in a copy that was made while value files were retired, and after
+# promotion.
 use strict;
 use warnings;
 use FindBin;

@@ -1,5 +1,6 @@
-# Promise: no value file leaves its list that somebody may still name (I 15): one in which a large value
-# is reserved stays while its writer runs, and one that entries behind the merge name.
+# Promise: no value file leaves its list that something may still name (I 15): one in which a
+# large value is reserved stays while its writer runs, and so does one that entries newer than the
+# merge name.
 use strict;
 use warnings;
 use FindBin;

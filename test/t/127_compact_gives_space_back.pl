@@ -1,6 +1,6 @@
-# Promise: kvfdw_compact gives the space of dead values back, and nobody who reads or
-# writes meanwhile notices: rows are heap's, kvfdw_check finds nothing, and what was moved
-# once is not moved again for nothing.
+# Promise: kvfdw_compact returns the space of dead values without an effect on readers and
+# writers: rows are heap's, kvfdw_check finds nothing, and what was moved once is not moved again
+# without need.
 use strict;
 use warnings;
 use FindBin;

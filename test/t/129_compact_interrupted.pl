@@ -1,6 +1,6 @@
-# Promise: a compaction that cannot end leaves everything as it was: a full disk, cancel,
-# the end of its session, a value that cannot be read (I 17).  Snapshots and cursors from before it
-# see what they saw.  After a sorted one a scan in the order of keys reads from end to end.
+# Promise: a compaction that cannot end leaves everything as it was: after a full disk, a cancel,
+# the end of its session, or a value that cannot be read (I 17). Older snapshots and cursors see
+# what they saw. After a sorting compaction a scan in key order reads from end to end.
 use strict;
 use warnings;
 use FindBin;

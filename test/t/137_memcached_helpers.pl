@@ -1,5 +1,6 @@
-# Promise: the flusher, the reaper or the buffer writer, told to end in the midst of its work, loses nothing and has nothing acknowledged
-# too early; it comes back, and others do meanwhile what they can.
+# Promise: the flusher, the reaper or the buffer writer may be told to end during its work:
+# nothing is lost, and nothing is acknowledged too early. It comes back, and other processes do
+# what they can in between.
 use strict;
 use warnings;
 use FindBin;

@@ -1,5 +1,6 @@
-# Promise: a standby keeps to the bound of its own value files (I 19), whatever its primary does: what redo replaces
-# goes there by itself, with the primary's checkpoints, and queries see what heap has; so it is when it is promoted.
+# Promise: a standby keeps its own value files within the limit (I 19), whatever its primary does.
+# What redo replaces is compacted there automatically, with the primary's checkpoints. Queries see
+# what heap has, also after promotion.
 use strict;
 use warnings;
 use FindBin;

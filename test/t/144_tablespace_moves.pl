@@ -1,6 +1,7 @@
-# Promise: values on their way to another tablespace are never in doubt: in a copy that is made then, by pg_basebackup or
-# by hand, and on a standby that is promoted then; when the table is truncated or dropped, sent back, or sent on more often than it
-# can; and when the target is full, which the log says, and which is tried again.
+# Promise: values on their way to another tablespace are never lost: in a copy that is made then,
+# by pg_basebackup or manually, and on a standby that is promoted then; when the table is
+# truncated, dropped, sent back, or sent on faster than it can move; and when the target is full,
+# which the log says, and which is tried again.
 use strict;
 use warnings;
 use FindBin;

@@ -1,8 +1,8 @@
-# Promise: a scan in the order of keys, of a table whose values lie in no order and are more
-# than the range cache holds, reads each of them about once, also when eight scans run at
-# once, whatever of it is frozen; after a sorting compaction it reads in segments, and the
-# planner knows that.  Reading ahead goes on across the end of a shard.  What is in the value cache
-# is not read from the device.
+# Promise: a scan in key order, of a table whose values are scattered and are more than the range
+# cache holds, reads each of them about once: with eight scans at once, too, and however much of
+# it is frozen. After a sorting compaction it reads in segments, and the planner knows that.
+# Reading ahead continues across the end of a shard. What is in the value cache is not read from
+# the device.
 use strict;
 use warnings;
 use FindBin;

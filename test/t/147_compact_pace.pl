@@ -1,5 +1,6 @@
-# Promise: a compaction that goes at a pace rests while it flushes the index, too, and has no CPU for itself for long; but not where another
-# process waits for that flush, or as much was written meanwhile that the next one is due.
+# Promise: a compaction at a pace rests while it flushes the index, too, and has no CPU for itself
+# for long. It does not rest if another process waits for that flush, or if so much was written in
+# between that the next flush is due.
 use strict;
 use warnings;
 use FindBin;

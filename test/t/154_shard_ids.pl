@@ -1,8 +1,9 @@
-# Promise: numbers and memory of shards that have left the map are given again when nobody knows those shards any more, and
-# not before; files that could not be removed keep theirs; what nobody needs any more and is still there kvfdw_check tells of;
-# and a table that runs short of numbers says so and goes on.  Volumes of shards that are gone are given again, too, after a start
-# of the server at the latest (I 13, I 18). Many shards, with KV_ALL=1 ten
-# thousand, work as one does, and all helpers recover what is recent in them.
+# Promise: ids and memory of shards that have left the map are given again when no process knows
+# those shards any more, and not before. Files that could not be removed keep their ids, and
+# kvfdw_check tells of them. A table that runs short of ids says so, and continues. Volumes of
+# shards that are gone are given again, too, after a start of the server at the latest (I 13,
+# I 18). Many shards, with KV_ALL=1 ten thousand, work as one does, and all helpers recover what
+# is recent in them.
 use strict;
 use warnings;
 use FindBin;

@@ -26,7 +26,7 @@ sub change
 	return;
 }
 sub stat_of { my ($node, $column) = @_; return answer($node, "SELECT $column FROM kvfdw_stat_tables WHERE relid = 't'::regclass"); }
-# Redo makes images, with which a change of shards is resolved.
+# Redo makes images, with which a change of shards is done.
 sub settle { my ($node) = @_; query('CHECKPOINT'); caught_up($primary, $node); return; }
 sub splits_again { my ($node, $when) = @_; my $before = stat_of($node, 'splits'); return ok(eval { wait_for('a split', sub { stat_of($node, 'splits') > $before || do { change(); settle($node); 0 } }) }, "$when: it splits") || diag(stat_of($node, 't.*')); }
 

@@ -1,5 +1,6 @@
-# Promise: a server that restarts because a process of its was killed has no buffer writer while it replays, and replays all the same
-# what more shards have written than there are write buffers, also where write buffers were those of tables that have gone.
+# Promise: a server that restarts because one of its processes was killed has no buffer writer
+# during replay. It replays what more shards have written than there are write buffers, also if
+# the write buffers were those of tables that have gone.
 use strict;
 use warnings;
 use FindBin;

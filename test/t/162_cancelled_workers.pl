@@ -1,4 +1,5 @@
-# Promise: who cancels a process of kvfdw as if it were a session stops nothing: the server stays up, and what the process is for is done.
+# Promise: canceling a process of kvfdw as if it were a session stops nothing: the server stays
+# up, and the work of the process is done.
 use strict;
 use warnings;
 use FindBin;

@@ -1,4 +1,5 @@
-# Promise: the write buffers of a table that was emptied come back while a checkpoint is being made, so writers of others need not wait for its end.
+# Promise: the write buffers of a table that was emptied are freed while a checkpoint is being
+# made, so writers of other tables need not wait for its end.
 use strict;
 use warnings;
 use FindBin;

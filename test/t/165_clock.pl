@@ -1,5 +1,5 @@
-# Promise: a wall clock that is set back holds up nobody: what is done after a while, or again after an error, is done
-# when that while has passed.  Rows expire by it.
+# Promise: a wall clock that is set back holds up no process: what is done after a while, or again
+# after an error, is done when that time has passed. Rows expire by it.
 use strict;
 use warnings;
 use FindBin;

@@ -1,5 +1,5 @@
-# Promise: whoever needs a write buffer takes those of tables that were emptied or dropped, whatever the maintainer is doing; and replay waits for a
-# write buffer as long as it takes.
+# Promise: a session that needs a write buffer takes those of tables that were emptied or dropped,
+# whatever the maintainer does. Replay waits for a write buffer as long as it takes.
 use strict;
 use warnings;
 use FindBin;

@@ -1,4 +1,5 @@
-# Promise: nobody waits for who writes to the second tier: where its device stands compactions go on, and what they have moved is read from its files.
+# Promise: no process waits for another one's write to the second tier: compactions continue while
+# its device hangs, and what they have moved is read from its files.
 use strict;
 use warnings;
 use FindBin;

@@ -1,6 +1,6 @@
-# Promise: what a start does not find, or cannot read, is not taken for gone: a tablespace keeps its values while the
-# directory kvfdw is away, directories that cannot be read stop the start, and a file of somebody else's among a table's
-# costs no row.
+# Promise: what a start does not find, or cannot read, is not taken for gone. A tablespace keeps
+# its values while the directory kvfdw is away. Directories that cannot be read stop the start. A
+# foreign file among a table's costs no row.
 use strict;
 use warnings;
 use FindBin;

@@ -1,5 +1,6 @@
-# Promise: where values have no direct I/O, a value that is written is on the device, as with it.  Where it
-# cannot be, who writes is told: no row is acknowledged, no write buffer freed, that the kernel may lose and forget.
+# Promise: without direct I/O for values, a value that is written is on the device, as with it. If
+# it cannot be, the writer gets an error: no row is acknowledged, and no write buffer freed, that
+# the kernel may lose.
 use strict;
 use warnings;
 use FindBin;

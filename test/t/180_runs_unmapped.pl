@@ -1,5 +1,6 @@
-# Promise: runs that were replaced, or whose table was emptied or dropped, keep no space for the sake of processes that have read them: a session gives
-# them up at the end of a transaction, workers by themselves.  (I 8, I 12)
+# Promise: runs that were replaced, or whose table was emptied or dropped, keep no space because
+# processes have read them: sessions give them up at the end of a transaction, workers at the end
+# of a round. (I 8, I 12)
 use strict;
 use warnings;
 use FindBin;

@@ -130,7 +130,7 @@ for my $case ('ends', 'begins')
 	{
 		end_checkpointer();
 		stopped($primary, 'checkpointer_before_raise');
-		# no checkpointer is for this one
+		# no image is made for this one
 		$primary->safe_psql('postgres', 'CHECKPOINT');
 	}
 	caught_up($primary, $standby);

@@ -1,6 +1,5 @@
-# Promise: a value file that a split has taken over from the old shard as one that has retired, and whose file goes before the new shards
-# count, is no matter to their images: checkpoints go on (I 14).
-#
+# Promise: a split may take over a retired value file from the old shard, and the file may be
+# removed before the new shards count: their images are made, and checkpoints continue (I 14).
 # Needs a test build (make FAULTS=1).
 use strict;
 use warnings;

@@ -1,5 +1,6 @@
-# Promise: who needs a worker gets one, also if the last one was about to end; a worker that could not be forked is not trusted to run,
-# nor asked for in a tight loop, and a busy one of another kind makes room for it.
+# Promise: a process that needs a worker gets one, also if the last one was about to end. A worker
+# that could not be forked is not trusted to run, and not requested in a tight loop. A busy one of
+# another kind makes place for it.
 use strict;
 use warnings;
 use FindBin;

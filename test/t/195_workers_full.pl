@@ -1,5 +1,6 @@
-# Promise: where no slot of max_worker_processes is free for workers on demand, everything works, only slower: loads, scans, standbys,
-# restarts after a crash, compactions by hand; the log says so once; and they come when there is one.
+# Promise: if no slot of max_worker_processes is free for workers on demand, everything works,
+# only slower: loads, scans, standbys, restarts after a crash, kvfdw_compact. The log says so
+# once, and workers start when there is a slot.
 use strict;
 use warnings;
 use FindBin;

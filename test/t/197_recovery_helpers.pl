@@ -1,5 +1,6 @@
-# Promise: a recovery helper that never runs (it cannot be forked, or ends before it begins) or begins too late holds up
-# nobody: the table is opened, and DROP gives its space back, also where the opening failed or its session was terminated.  (I 9)
+# Promise: a recovery helper that never runs (it cannot be forked, or ends before it begins), or
+# begins too late, holds up no process: the table is opened, and DROP returns its space, also if
+# the opening failed or its session was terminated. (I 9)
 use strict;
 use warnings;
 use FindBin;

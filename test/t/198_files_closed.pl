@@ -1,5 +1,6 @@
-# Promise: value files that have gone, for their table was emptied, dropped or compacted, keep neither descriptors nor space for the sake of processes that
-# have used them: a session closes them at the end of a transaction, workers by themselves.  (I 12)
+# Promise: value files that have gone, because their table was emptied, dropped or compacted, keep
+# neither descriptors nor space in processes that have used them: sessions close them at the end
+# of a transaction, workers at the end of a round. (I 12)
 use strict;
 use warnings;
 use FindBin;

@@ -1,5 +1,6 @@
-# Promise: keys that were deleted, many in a row, are passed once: later scans of either direction step over
-# them, also before a flush, beside an old snapshot and in all shards; and see what heap shows, whatever is written there.
+# Promise: many deleted keys in a row are passed once: later scans of either direction step over
+# them, also before a flush, with an old snapshot and in all shards. They see what heap shows,
+# whatever is written there.
 use strict;
 use warnings;
 use FindBin;
@@ -18,7 +19,7 @@ my $few = 300;
 
 sub query { return $node->safe_psql('postgres', @_); }
 
-# How many dead keys a query compaction jobs, by its plan.
+# How many dead keys a query passes, by its plan.
 sub passes
 {
 	my ($query, $on) = @_;
@@ -51,7 +52,7 @@ sub fill
 	query(q{SELECT kvfdw_freeze('t')}) if $how{frozen};
 }
 
-# First each of these reads compaction jobs many keys, or some, then few, whatever has become of the shard.
+# First each of these reads passes many keys, or some, then few, whatever has become of the shard.
 sub steps_over
 {
 	my ($what, @reads) = @_;

@@ -1,5 +1,5 @@
-# Promise: a standby, too, compaction jobs keys that were deleted once; old snapshots there go on to see their rows, new
-# rows that are replayed into what is dead are seen, and so are those that come after a promotion.
+# Promise: a standby, too, passes deleted keys once. Old snapshots there still see their rows. New
+# rows that are replayed into a dead range are seen, and so are those that come after a promotion.
 use strict;
 use warnings;
 use FindBin;
