@@ -1,27 +1,27 @@
 /*
  * around.c
- *		What is read into the page cache beside a value, while memory lies idle.
+ *		Reads the surroundings of a value into the page cache, while memory is unused.
  *
- * Values are written directly, so after a load, or after a compaction, the page cache has none of
- * them, however much memory is free; and reads by key would fill it block by block, each of
- * which waits for the device.  So as long as memory lies idle the first read of a piece takes
- * all of the piece to the page cache: that costs the device and the processor a few times what
- * one block costs, and saves as many reads as a piece has blocks.
+ * Values are written with direct I/O. So after a load or a compaction the page cache has none of
+ * them, however much memory is free. Reads by key would fill it block by block, and each would wait
+ * for the device. So while memory is unused, the first read of a piece takes the whole piece into
+ * the page cache. That costs the device and the CPU a few times as much as one block, and saves as
+ * many reads as a piece has blocks.
  *
- * Where a compaction moves values that were read so, it has what it has written read there at once.
+ * When a compaction moves values that were read in this way, it reads its output into the page
+ * cache at once.
  *
- * Not of a table that is larger than all the memory: most pieces would be read for one value, and
- * for long each read would take as much longer.
+ * Tables larger than all memory are excluded: most pieces would be read for one value, and each
+ * read would take longer for a long time.
  *
- * Nothing is driven out for that. With a sixteenth of the memory left, the machine's or the control
- * group's, it ends, and each read keeps no more than it asks for.  Who looks how much there is is
- * who comes first in each second.
+ * Nothing is evicted for such reads. They end when a sixteenth of the memory is left, of the
+ * machine or the control group; then each read keeps only what it asks for. The first process in
+ * each second checks how much memory is left.
  *
- * A table of tags says which pieces were read so lately. It may forget some, and take one for
- * another, for there are more pieces than tags: then a piece is asked for again, of which the
- * kernel finds that it
- * has all, or is not. And it forgets each in some minutes, for the kernel may have dropped what it
- * had.
+ * A table of tags remembers the pieces that were read recently. There are more pieces than tags, so
+ * the table may forget a piece, or take one for another. Then a piece is read again, which the
+ * kernel has already, or is not read. Tags expire after some minutes, because the kernel may have
+ * dropped the piece.
  */
 #include "postgres.h"
 
@@ -39,21 +39,21 @@
 #include "engine/io/io.h"
 #include "engine/io/machine.h"
 
-#define KV_AROUND_KB		64		/* by default */
+#define KV_AROUND_KB		64		/* the default */
 #define KV_MOST_AROUND_KB	1024
-#define KV_IDLE_PART		16		/* of the memory is left idle */
+#define KV_IDLE_PART		16		/* this part of the memory stays unused */
 #define KV_LEAST_TAGS		((uint64) 16 * 1024)
 #define KV_MOST_TAGS		((uint64) 1024 * 1024)
 #define KV_LOOK_US			INT64CONST(1000000)
-#define KV_ERA_BITS			28		/* of microseconds: some minutes */
+#define KV_ERA_BITS			28		/* an era has so many bits of microseconds: some minutes */
 
 typedef struct KvAround
 {
-	uint64		memory;			/* that the server may use */
+	uint64		memory;			/* memory that the server may use */
 	uint32		ntags;			/* a power of two */
-	pg_atomic_uint32 idle;		/* is there more than is to be left? */
+	pg_atomic_uint32 idle;		/* is more memory unused than must stay so? */
 	pg_atomic_uint64 looked_at;
-	/* bits of a hash above, the low byte of an era below; 0: none */
+	/* upper bits of a hash, and the low byte of an era; 0: none */
 	pg_atomic_uint32 tags[FLEXIBLE_ARRAY_MEMBER];
 } KvAround;
 
@@ -63,7 +63,7 @@ static int	around_kb = KV_AROUND_KB;
 static int	test_idle_mb = -1;
 #endif
 
-/* As many as pieces can be in memory, up to a point. */
+/* As many as pieces fit into memory, within limits. */
 static uint32
 tag_count(uint64 memory)
 {
@@ -74,7 +74,10 @@ tag_count(uint64 memory)
 	return n;
 }
 
-/* What the server may use.  Asked once, for the size of shared memory goes by it. */
+/*
+ * The memory that the server may use. It is determined once, because the size of shared memory
+ * depends on it.
+ */
 static uint64
 memory_there_is(void)
 {
@@ -135,7 +138,8 @@ kv_around_attach(void)
 }
 
 /*
- * Is there memory for a table of so many bytes? By the clock, for one statement may read for long.
+ * Is there unused memory for a table of so many bytes? Uses the clock, because one statement may
+ * read for long.
  */
 static bool
 memory_is_idle(uint64 table_bytes)
@@ -159,7 +163,7 @@ memory_is_idle(uint64 table_bytes)
 	return pg_atomic_read_u32(&around->idle) != 0;
 }
 
-/* A piece's place in the table, and what is there while it was read lately. */
+/* The tag of a piece in the table, and its value if the piece is read now. */
 static pg_atomic_uint32 *
 place_of(uint32 cache_id, uint64 piece, TimestampTz now, uint32 *mark)
 {

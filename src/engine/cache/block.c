@@ -1,40 +1,38 @@
 /*
  * block.c
- *		Blocks of value files that points and short ranges have met lately, in shared memory.
+ *		The value cache: recently used blocks of value files in shared memory.
  *
- * A block of a value file never changes once it can be read, so a cached block
- * is right for as long as its store is open: nothing needs to be invalidated.
- * A store has a number of its own for each time it was opened, so a new table's
- * blocks are never taken for those of an old one of the same OID.  Values are
- * verified whether they come from here or from the device (I 4).
+ * A block of a value file never changes once it can be read, so a cached block is valid while its
+ * store is open: nothing needs to be invalidated. A store has a new cache_id each time it is
+ * opened. So a new table's blocks are never taken for those of an old one with the same OID. Values
+ * are verified whether they come from the cache or from the device (I 4).
  *
- * Blocks lie in sets of eight ways; a hash of the block's place chooses the set.  One way
- * of a set is on probation, the others are a clock:
+ * Blocks are in sets of eight ways; a hash of the block's address chooses the set. One way of a set
+ * is on probation, the others are a clock:
  *
- *		new block ──▸ probation ──read again──▸ clock ──not read lately──▸ gone
- *		                 └──not read──▸ gone, its tag among the set's ghosts
- *		new block with its tag among the ghosts, or in place of one that was here ──▸ clock
+ *		new block ──▸ probation ──read again──▸ clock ──not read lately──▸ evicted
+ *		                 └──not read──▸ evicted, its tag among the set's ghosts
+ *		new block with its tag among the ghosts, or that replaces a cached one ──▸ clock
  *
- * A block whose set is full goes to a way of the neighbouring set that has no block, if there is
- * one; the set has a mark then, and is not the only one that is looked at.
+ * If a set is full, a new block goes to an unused way of the neighbouring set, if there is one. The
+ * set is marked then, and lookups search both sets.
  *
- * Blocks that are mostly one value are cold as soon as it is replaced, and those of a value file
- * that no entry names any more are taken out, or are cold if other shards have entries there: else
- * the values that a compaction has moved would be here twice.
+ * Blocks that are mostly one value become cold as soon as the value is replaced. Blocks of a value
+ * file that no entry names any more are removed; if other shards have entries there, they become
+ * cold. Otherwise values that a compaction has moved would be cached twice.
  *
- * So what is read once drives out nothing but its like, and what comes again soon stays.
- * A process that reads one block several times in a row, for values that lie next to each
- * other, has read it once.
+ * So blocks that are read once evict only their like, and a block that is read again soon stays. A
+ * process that reads one block several times in a row, for adjacent values, counts as one read.
  *
- * Readers take no lock: an entry's sequence is odd while it is replaced, and a reader
- * that finds it changed after its copy has found nothing.  A writer that finds it odd or
- * changed gives up; caching is never worth a wait.  Hand, probation and ghosts are written
- * without a lock, too: two at once may choose a worse block to evict, and no more.
+ * Locks: readers take none. An entry's sequence is odd while the entry is replaced; a reader that
+ * finds it changed after the copy has found nothing. A writer that finds it odd or changed gives
+ * up: caching is never worth a wait. Hand, probation and ghosts are written without a lock, too.
+ * Two writers at a time may choose a worse block to evict, and do no other harm.
  *
- * A value of several blocks is found only if all of them are here; they come and go
- * one by one.  Blocks are kept that are read by key or by a short range, and those of
- * new versions of values that were here or are written again and again.  So neither a
- * large scan nor a load drives out what others use.
+ * A value of several blocks is found only if all of them are cached; blocks are cached and evicted
+ * one by one. Blocks are kept if they are read by key or by a short range, or if they are new
+ * versions of values that were cached or are often written. So neither a large scan nor a load
+ * evicts blocks that others use.
  */
 #include "postgres.h"
 
@@ -48,16 +46,16 @@
 
 #define KV_BLOCK_WAYS	8
 #define KV_BLOCK_GHOSTS	8
-#define KV_CACHE_HEAT	3		/* turns of the hand that a much used block survives */
+#define KV_CACHE_HEAT	3		/* number of times that the hand passes over a much used block */
 #define KV_NO_WAY		(-1)
 
 static int	value_cache_mb;
 
 typedef struct KvBlockEntry
 {
-	pg_atomic_uint64 sequence;	/* odd: being replaced */
-	uint64		blockno;		/* value file and block */
-	uint32		cache_id;		/* of the store; 0: it has no block */
+	pg_atomic_uint64 sequence;	/* odd: the entry is being replaced */
+	uint64		blockno;		/* address / KV_BLOCK */
+	uint32		cache_id;		/* of the store; 0: the entry has no block */
 	pg_atomic_uint32 heat;
 } KvBlockEntry;
 
@@ -65,22 +63,22 @@ typedef struct KvBlockSet
 {
 	KvBlockEntry entries[KV_BLOCK_WAYS];
 	pg_atomic_uint32 hand;		/* of the clock */
-	uint8		probation;		/* the way that is */
+	uint8		probation;		/* the way on probation */
 	uint8		next_ghost;
 	uint16		ghosts[KV_BLOCK_GHOSTS];	/* tags; 0: none */
 	bool		spilled;		/* some of its blocks may be in the neighbouring set */
 } KvBlockSet;
 
 /*
- * What came and went is told by the entries' sequences, so who keeps a block counts nothing.
- * These are since the start, and change seldom.
+ * The entries' sequences count the blocks that are kept and evicted, so keeping a block updates no
+ * counter. These counters, since the start, change rarely.
  */
 typedef struct KvBlockCounts
 {
-	pg_atomic_uint64 lost;		/* blocks that were taken out */
-	pg_atomic_uint64 errors;	/* values read here that were other ones */
-	pg_atomic_uint64 entered_then;	/* blocks that had come … */
-	pg_atomic_uint64 used_then; /* … and were here at the last reset */
+	pg_atomic_uint64 lost;		/* blocks that were removed */
+	pg_atomic_uint64 errors;	/* cached values that failed verification */
+	pg_atomic_uint64 entered_then;	/* blocks entered up to the last reset */
+	pg_atomic_uint64 used_then; /* blocks in use at the last reset */
 } KvBlockCounts;
 
 static KvBlockSet *sets;
@@ -149,15 +147,15 @@ kv_block_attach(void)
 	}
 }
 
-/* The blocks that a value touches. */
+/* The blocks of a value. */
 typedef struct KvTouched
 {
 	uint64		first;
 	int			n;
-	uint32		within;			/* where it begins in the first */
+	uint32		within;			/* offset of the value in the first block */
 } KvTouched;
 
-/* False: there is no value, it is too large for the cache, or there is none. */
+/* False: there is no value, or it is too large for the cache, or there is no cache. */
 static bool
 touched_by(KvLocation location, uint32 len, KvTouched *touched)
 {
@@ -178,7 +176,7 @@ hash_of(uint32 cache_id, uint64 blockno)
 }
 
 /*
- * The set of a block, by the lower half of its hash: a division would cost more than the rest of
+ * The set of a block, by the lower half of its hash. A division would cost more than the rest of
  * the search.
  */
 static uint64
@@ -193,14 +191,14 @@ set_of(uint32 cache_id, uint64 blockno)
 	return set_of_hash(hash_of(cache_id, blockno));
 }
 
-/* What the ghosts of a set know a block by: bits of its hash that have not chosen the set. */
+/* The tag of a block among the ghosts of a set: bits of its hash that have not chosen the set. */
 static uint16
 tag_of(uint64 hash)
 {
 	return Max(hash >> 48, 1);
 }
 
-/* Note that a block is read or kept; false: it was the last one, too. */
+/* Notes that a block is read or kept. False: it was also the last one. */
 static bool
 is_another(uint32 cache_id, uint64 blockno)
 {
@@ -217,7 +215,7 @@ block_at(uint64 set, int way)
 	return all_blocks + (set * KV_BLOCK_WAYS + way) * KV_BLOCK;
 }
 
-/* There is an even number of sets. */
+/* The number of sets is even. */
 static uint64
 neighbour_of(uint64 set)
 {
@@ -237,7 +235,7 @@ way_of(const KvBlockSet *set, uint32 cache_id, uint64 blockno)
 	return KV_NO_WAY;
 }
 
-/* Where a block is, at this moment; false: it is not here. */
+/* Finds a block at this moment; false: it is not cached. */
 static bool
 find_block(uint32 cache_id, uint64 blockno, uint64 *set, int *way)
 {
@@ -251,7 +249,7 @@ find_block(uint32 cache_id, uint64 blockno, uint64 *set, int *way)
 	return *way != KV_NO_WAY;
 }
 
-/* Copy bytes of a block that was found there; false: it is not there any more. */
+/* Copies bytes of a block that was found there; false: it is not there any more. */
 static bool
 read_block(uint32 cache_id, uint64 blockno, uint64 set, int way, uint32 from, uint32 len,
 		   char *into)
@@ -282,7 +280,7 @@ holds(uint32 cache_id, uint64 blockno)
 	return find_block(cache_id, blockno, &set, &way);
 }
 
-/* The way of the clock whose block was not read lately; KV_NO_WAY: others were quicker. */
+/* The way of the clock whose block was not read lately; KV_NO_WAY: other processes were faster. */
 static int
 clock_way(KvBlockSet *set)
 {
@@ -300,7 +298,7 @@ clock_way(KvBlockSet *set)
 	return KV_NO_WAY;
 }
 
-/* Is a block known to have been here lately?  Then it is a ghost no more. */
+/* Was the block cached recently? If so, removes its ghost. */
 static bool
 was_ghost(KvBlockSet *set, uint16 tag)
 {
@@ -316,8 +314,8 @@ was_ghost(KvBlockSet *set, uint16 tag)
 }
 
 /*
- * Free probation for a new block: what is there goes into the clock, whose victim's way
- * becomes that of probation, or becomes a ghost.  Returns the way.
+ * Frees the probation way for a new block. If its block was read, the block joins the clock, and
+ * the evicted way becomes the probation way. Otherwise the block becomes a ghost. Returns the way.
  */
 static int
 probation_way(KvBlockSet *set)
@@ -334,7 +332,7 @@ probation_way(KvBlockSet *set)
 		return way;
 	}
 
-	/* its own set knows it, be it the neighbour's guest */
+	/* in the ghosts of its own set, even if it is in the neighbouring one */
 	hash = hash_of(entry->cache_id, entry->blockno);
 	set = &sets[set_of_hash(hash)];
 	set->ghosts[set->next_ghost++ % KV_BLOCK_GHOSTS] = tag_of(hash);
@@ -352,15 +350,15 @@ free_way(const KvBlockSet *set)
 	return KV_NO_WAY;
 }
 
-/* How much a new block is worth. */
+/* The value of a new block. */
 typedef enum KvWorth
 {
 	KV_NEW,						/* it is on probation, unless its tag is known */
 	KV_WANTED,					/* it goes into the clock at once */
-	KV_BESIDE					/* likewise, if nothing makes way for it */
+	KV_BESIDE					/* it goes into the clock if nothing is evicted for it */
 } KvWorth;
 
-/* Where a new block of a set goes; KV_NO_WAY: nowhere. */
+/* Chooses a way for a new block of a set; KV_NO_WAY: there is none. */
 static int
 choose_way(uint64 *setno, uint16 tag, KvWorth worth)
 {
@@ -381,7 +379,7 @@ choose_way(uint64 *setno, uint16 tag, KvWorth worth)
 	return was_ghost(set, tag) || worth == KV_WANTED ? clock_way(set) : probation_way(set);
 }
 
-/* Is it here then?  Not if others were quicker, either. */
+/* Keeps a block. Returns whether it is cached then; false also if other processes were faster. */
 static bool
 keep_block(uint32 cache_id, uint64 blockno, const char *block, KvWorth worth)
 {
@@ -406,14 +404,14 @@ keep_block(uint32 cache_id, uint64 blockno, const char *block, KvWorth worth)
 	entry->blockno = blockno;
 	entry->cache_id = cache_id;
 	memcpy(block_at(setno, way), block, KV_BLOCK);
-	/* the next one is not to take its place at once */
+	/* 1: the next block must not evict it at once */
 	pg_atomic_write_u32(&entry->heat, worth == KV_NEW ? 0 : 1);
 	pg_write_barrier();
 	pg_atomic_write_u64(&entry->sequence, sequence + 2);
 	return true;
 }
 
-/* Are all of them here, at this moment? */
+/* Are all these blocks cached at this moment? */
 static bool
 holds_all(uint32 cache_id, const KvTouched *touched)
 {
@@ -436,7 +434,7 @@ kv_block_read(uint32 cache_id, KvLocation location, uint32 len, char *into)
 	if (!touched_by(location, len, &touched))
 		return false;
 
-	/* blocks of a value that is not here as a whole are of no use */
+	/* a value with missing blocks cannot be used */
 	for (int i = 0; i < touched.n; i++)
 	{
 		if (!find_block(cache_id, touched.first + i, &in_set[i], &in_way[i]))
@@ -490,7 +488,7 @@ kv_block_keep_beside(uint32 cache_id, KvLocation location, uint32 len, const cha
 	return all;
 }
 
-/* The next one may take its place. */
+/* The next block may evict it. */
 static void
 cool_block(uint32 cache_id, uint64 blockno)
 {
@@ -548,7 +546,7 @@ kv_block_each(void (*each) (void *arg, uint32 cache_id, uint64 number), void *ar
 	}
 }
 
-/* Take a block out, unless somebody is at it; false: it is not here. */
+/* Removes a block, unless another process changes the entry. False: it was not removed. */
 static bool
 lose_block(uint32 cache_id, uint64 blockno)
 {
@@ -584,7 +582,7 @@ kv_block_lose(uint32 cache_id, KvLocation location, uint32 len)
 	pg_atomic_fetch_add_u64(&counts->errors, 1);
 	for (int i = 0; i < touched.n; i++)
 	{
-		/* two processes may have kept it at once, each in another set */
+		/* two processes may have kept it at the same time, each in another set */
 		if (lose_block(cache_id, touched.first + i))
 			(void) lose_block(cache_id, touched.first + i);
 	}
@@ -605,12 +603,12 @@ kv_block_forget(uint32 cache_id, KvAddress address, uint64 len, bool shared)
 	}
 }
 
-/* How many blocks have come since the start, and are here. */
+/* The number of blocks entered since the start, and the number of those in use. */
 static void
 count_blocks(uint64 *entered, uint64 *used)
 {
 	uint64		changes = 0;
-	/* before the others: what is lost meanwhile is a change at most */
+	/* read first: a block that is lost later counts as a change at most */
 	uint64		lost = pg_atomic_read_u64(&counts->lost);
 
 	*used = 0;
@@ -637,7 +635,7 @@ kv_block_stats(KvTierRow *row)
 	if (set_count() == 0)
 		return;
 	count_blocks(&entered, &used);
-	/* others may be at work */
+	/* other processes may change the counters */
 	row->entered = entered - Min(entered, pg_atomic_read_u64(&counts->entered_then));
 	row->left = pg_atomic_read_u64(&counts->used_then) + row->entered;
 	row->left -= Min(row->left, used);

@@ -1,28 +1,28 @@
 /*
  * blockwindow.c
- *		Windows of single blocks, for scans in the order of keys of values that lie in
- *		another order, and are more than the range cache has room for.
+ *		Block windows: windows of single blocks, for scans of values that are in no key order.
  *
- * Nothing that is read from end to end helps such a scan; each value costs a read of its
- * own.  But it can know long before which blocks it will need, and others that go the same
- * way need the same ones.  So it looks ahead in the index (scan/ahead.c) and asks for
- * blocks, many at a time.  Those that are in no window get a slot in one, in the table of
- * blocks, and the window is queued for the workers.  Who finds a block in the table takes
- * it from there, or waits for it.
+ * They serve scans in key order of values that are stored in another order and do not fit into the
+ * range cache. Such a scan gains nothing from reading files from end to end; each value costs a
+ * read of its own. But the scan can know the blocks that it will need long before, and other scans
+ * on the same way need the same ones. So it looks ahead in the index (scan/ahead.c) and asks for
+ * many blocks at a time. Each block that is in no window gets a slot in one and an entry in the
+ * table of blocks, and the window is queued for the workers. A scan that finds a block in the table
+ * takes it from the window, or waits for it.
  *
  *		FREE ──want──▸ QUEUED ──next──▸ READ ──publish──▸ LOADED ──evict, want──▸ FREE
  *		                                 └────give up─────────────────────────────▸ FREE
  *
- * Block windows are in a list, in the order in which they were asked for, and the
- * oldest goes first.  Where a scan is among them follows from the windows in which it has
- * found its latest batch.  One that needs room, while scans of the same store that live on
- * what others ask for still come to the windows that would go, waits for them; it has the
- * patience for that of any scan that is held back (scans.c).  Then windows go that no scan
- * comes to.  A scan that finds only what it asked for itself, as where each reads a part of
- * its own, keeps just that, and nobody waits for it.
+ * Block windows are in a list, in the order in which they were asked for, and the oldest one is
+ * evicted first. The position of a scan among them follows from the windows in which it has found
+ * its latest batch. A scan that needs windows may find that other scans of the store, which use
+ * blocks that others asked for, still come to the windows to be evicted. It waits for them, with
+ * the patience of any scan that is held back (scans.c). Then windows are evicted to which no scan
+ * comes. A scan that finds only blocks that it asked for itself keeps just these, and no scan waits
+ * for it; this happens where each scan reads a part of its own.
  *
- * Whose room there is too little for reads for itself, as does who needs a block that could not
- * be read; others of the same window are there.
+ * A scan without space for windows reads for itself, as does a scan that needs a block that could
+ * not be read. Other blocks of the same window stay usable.
  */
 #include "postgres.h"
 
@@ -36,20 +36,23 @@
 #include "engine/cache/cache.h"
 #include "engine/io/io.h"
 
-#define KV_BLOCK_WINDOW_LEAST		16 /* windows that the cache has, or nothing is gathered */
-#define KV_BLOCK_WINDOW_MOST		32 /* windows that a scan has loaded ahead of it */
-#define KV_BLOCK_WINDOW_SHARE		8 /* a scan shares if of so many blocks others asked for one */
+#define KV_BLOCK_WINDOW_LEAST		16 /* least number of windows of a cache with block windows */
+/* maximum number of windows that a scan has loaded ahead of it */
+#define KV_BLOCK_WINDOW_MOST		32
+/* a scan shares if others asked for one in so many of its blocks */
+#define KV_BLOCK_WINDOW_SHARE		8
 #define KV_BLOCK_WINDOW_NAP_MS	10
 /*
- * blocks that are looked for under one lock, so that scans that ask for the same fill no windows in
- * turns
+ * blocks looked up under one lock; it keeps scans that ask for the same blocks from filling windows
+ * alternately
  */
 #define KV_BLOCK_WINDOW_STEP		512
-#define KV_BLOCK_WINDOW_LOOK		4096 /* the oldest windows, among which room is looked for */
-#define KV_BLOCK_WINDOW_OWNERS	16	/* … by themselves */
-#define KV_BLOCK_WINDOW_STORES	8	/* of which is remembered what their scans need */
+/* maximum number of windows, from the oldest on, searched for an idle one */
+#define KV_BLOCK_WINDOW_LOOK		4096
+#define KV_BLOCK_WINDOW_OWNERS	16	/* maximum number of scans that share none */
+#define KV_BLOCK_WINDOW_STORES	8	/* stores whose needs are remembered */
 
-/* Windows that a scan has loaded ahead of it, if there is one. */
+/* The number of windows that a single scan has loaded ahead of it. */
 static int
 reach_windows(void)
 {
@@ -59,7 +62,7 @@ reach_windows(void)
 int
 kv_block_window_reach(void)
 {
-	/* scans that are at different places must not take from each other what was just loaded */
+	/* scans at different positions must not take from each other what was just loaded */
 	int			share = kv_window_cache->nwindows / 2 / Max(kv_window_cache->nblock_scans, 1);
 
 	return Max(Min(reach_windows(), share), 1) * KV_WINDOW_BLOCKS;
@@ -73,7 +76,7 @@ kv_block_window_is_possible(void)
 	return kv_window_cache->nworkers > 0 || kv_worker_need(KV_WORKER_PREFETCH);
 }
 
-/* As often as it has patience for. */
+/* At most as often as its patience allows. */
 bool
 kv_block_window_stirs(const KvWindowReader *reader)
 {
@@ -105,21 +108,21 @@ block_at(int window, int slot)
 	return &kv_window_blocks[window * KV_WINDOW_BLOCKS + slot];
 }
 
-/* One of its blocks is in no window any more; exclusively. */
+/* Removes the table entry of one of its blocks; exclusively. */
 static void
 forget_block(int i, int slot)
 {
 	KvBlockKey	key = block_key(kv_windows[i].key.cache_id, *block_at(i, slot));
 	KvWindowBlock *found = hash_search(kv_block_hash, &key, HASH_FIND, NULL);
 
-	/* one that was lost may be in another window again */
+	/* a block that was lost may be in another window by now */
 	if (found != NULL && found->window == i && found->slot == slot)
 		(void) hash_search(kv_block_hash, &key, HASH_REMOVE, NULL);
 }
 
 /* ---- states; KvWindowCache.lock is held, exclusively ---- */
 
-/* A window that is LOADING and in no list becomes one of blocks. */
+/* Makes a LOADING window that is in no list a block window. */
 static void
 begin_window(int i, const KvWindowReader *reader, const KvStoreKey *store)
 {
@@ -154,7 +157,7 @@ queue_window(int i)
 	kv_window_cache->queued_last = i;
 }
 
-/* It is FREE; its sequence was odd. */
+/* Makes it FREE; its sequence was odd. */
 static void
 end_window(int i)
 {
@@ -223,15 +226,17 @@ kv_block_window_give_up(int i)
 	end_window(i);
 }
 
-/* ---- room; KvWindowCache.lock is held, exclusively ---- */
+/*
+ * ---- eviction; KvWindowCache.lock is held, exclusively ----
+ */
 
-/* From which stamps on scans come to block windows of a store; PG_UINT64_MAX: to none. */
+/* The block windows of a store that scans need, from the stamp from on; PG_UINT64_MAX: none. */
 typedef struct KvNeed
 {
 	uint64		cache_id;
 	uint64		from;
-	uint64		related_from;	/* … those for which the one that looks for room waits */
-	int			nowners;		/* scans that come only to windows of their own, from … on */
+	uint64		related_from;	/* those for which the scan that looks for a window waits */
+	int			nowners;	/* scans that need only windows of their own, each from its stamp on */
 	struct
 	{
 		uint64		id;
@@ -240,8 +245,8 @@ typedef struct KvNeed
 } KvNeed;
 
 /*
- * Is a scan worth waiting for?  Not one that takes no batch for long, whatever it does
- * meanwhile: batches are small, and what it needs can be read once more.
+ * Is a scan worth waiting for? A scan that has taken no batch for long is not, whatever it does in
+ * the meantime: batches are small, and its blocks can be read again.
  */
 static bool
 goes_on(const KvWindowScan *scan, TimestampTz now)
@@ -250,7 +255,10 @@ goes_on(const KvWindowScan *scan, TimestampTz now)
 		now - scan->progress <= kv_window_wait_ms * INT64CONST(1000) / KV_STUCK_SHARE;
 }
 
-/* What is needed of a store beside a scan or, NULL, a worker that looks for room. */
+/*
+ * The block windows of a store that scans need, for the scan self, or NULL for a worker, that looks
+ * for a window.
+ */
 static KvNeed
 find_need(uint64 cache_id, const KvWindowScan *self, TimestampTz now)
 {
@@ -275,12 +283,12 @@ find_need(uint64 cache_id, const KvWindowScan *self, TimestampTz now)
 			need.from = Min(need.from, scan->position);
 		else if (!scan->lacks_room && scan->pid != self->pid && goes_on(scan, now))
 			need.related_from = Min(need.related_from, scan->position);
-		/* two that wait for each other would wait in vain, as would a process for itself */
+		/* skips scans that would wait for each other, and other scans of the same process */
 	}
 	return need;
 }
 
-/* Does the scan that asked for a window, and shares none, still come to it? */
+/* Does the scan that asked for a window, and shares none, still need it? */
 static bool
 is_owned(const KvNeed *need, const KvWindow *window)
 {
@@ -293,8 +301,8 @@ is_owned(const KvNeed *need, const KvWindow *window)
 }
 
 /*
- * The oldest loaded window of blocks that nobody needs, for a scan or, NULL, for a worker;
- * -1: there is none.  forced: others of the same store do not count.  *held: they are
+ * The oldest loaded block window that no other scan needs, for a scan or, NULL, for a worker; -1:
+ * there is none. forced: needs of scans of the same store do not count. *held: they are the reason
  * why there is none.
  */
 static int
@@ -322,7 +330,7 @@ oldest_idle(const KvWindowScan *self, bool forced, bool *held, TimestampTz now)
 	return -1;
 }
 
-/* The span to which no scan comes, and has not for longest; NULL: there is none. */
+/* The span that no scan needs and that was unused for longest; NULL: there is none. */
 static KvSpan *
 idle_span(TimestampTz now)
 {
@@ -364,7 +372,7 @@ kv_block_window_evict(bool forced, TimestampTz now)
 	return true;
 }
 
-/* A window for blocks that a scan wants, LOADING and in no list; -1: there is none now. */
+/* Gets a window, LOADING and in no list, for blocks that a scan wants; -1: there is none now. */
 static int
 make_window(const KvWindowReader *reader, bool forced, bool *held, TimestampTz now)
 {
@@ -391,7 +399,7 @@ make_window(const KvWindowReader *reader, bool forced, bool *held, TimestampTz n
 
 /* ---- asking for blocks ---- */
 
-/* Are all of them in windows, or on their way? */
+/* Are all these blocks in windows, or on their way? */
 static bool
 have_all(uint32 cache_id, const uint64 *blocks, int n)
 {
@@ -409,7 +417,7 @@ have_all(uint32 cache_id, const uint64 *blocks, int n)
 	return all;
 }
 
-/* Give a block the next slot of the window.  Lock held, exclusively. */
+/* Gives a block the next slot of the window. Lock held, exclusively. */
 static void
 add_block(KvWindowReader *reader, int i, uint64 block)
 {
@@ -426,21 +434,21 @@ add_block(KvWindowReader *reader, int i, uint64 block)
 	window->nblocks++;
 }
 
-/* Blocks that a scan asks for, and how far it has come with that. */
+/* Blocks that a scan asks for, and its progress with them. */
 typedef struct KvAsking
 {
 	KvWindowReader *reader;
 	const KvStoreKey *store;
 	const uint64 *blocks;
 	int			n;
-	int			next;			/* of the blocks */
-	int			window;			/* QUEUED, but in no queue before it is full; or -1 */
-	bool		forced;			/* see oldest_idle; … */
-	bool		held;			/* … there is no room, for others need what is in it */
+	int			next;			/* index in blocks */
+	int			window;			/* QUEUED, but put into the queue when it is full; -1: none */
+	bool		forced;			/* see oldest_idle */
+	bool		held;			/* no window is free, because others need them */
 	TimestampTz now;
 } KvAsking;
 
-/* Have a window for the next blocks; false: there is no room.  Lock held, exclusively. */
+/* Gets a window for the next blocks; false: there is none. Lock held, exclusively. */
 static bool
 open_window(KvAsking *asking)
 {
@@ -461,9 +469,9 @@ queue_open(KvAsking *asking)
 }
 
 /*
- * Those of the next blocks that are nowhere get places in windows; not more blocks than can
- * be looked for without holding the lock for long.  Nothing is raised while a window is
- * open.  False: there is no room.
+ * Gives slots in windows to those of the next blocks that are in no window. Stops after so many
+ * blocks that the lock is not held for long. Raises nothing while a window is open. False: no
+ * window is free.
  */
 static bool
 ask_for_some(KvAsking *asking)
@@ -490,14 +498,14 @@ ask_for_some(KvAsking *asking)
 	if (asking->window >= 0 && asking->next == asking->n)
 		queue_open(asking);
 
-	/* with so few windows there is no order among scans to be kept */
+	/* so few windows keep no order among scans */
 	if (kv_window_cache->nblock_windows < 4 * reach_windows())
 		asking->held = false;
 	LWLockRelease(&kv_window_cache->lock);
 	return room;
 }
 
-/* False: there is no room for all of them; *held: others need what is in it. */
+/* Asks for all these blocks. False: no window is free for some; *held: because others need them. */
 static bool
 ask_for(KvWindowReader *reader, const KvStoreKey *store, const uint64 *blocks, int n,
 		bool forced, bool *held)
@@ -514,7 +522,7 @@ ask_for(KvWindowReader *reader, const KvStoreKey *store, const uint64 *blocks, i
 	return room;
 }
 
-/* Sleep a little, for room, if there is patience left. */
+/* Sleeps a little for a free window, if patience is left. */
 static bool
 wait_for_room(KvWindowReader *reader, TimestampTz *last)
 {
@@ -535,14 +543,14 @@ wait_for_room(KvWindowReader *reader, TimestampTz *last)
 	return true;
 }
 
-/* Wait until others have let go of so much, or patience is at an end. */
+/* Waits until others have released enough windows, or until patience is exhausted. */
 static void
 ask_again(KvWindowReader *reader, const KvStoreKey *store, const uint64 *blocks, int n)
 {
 	TimestampTz last = kv_clock();
 	bool		held = true;
 
-	/* what it has worked since it waited last makes it patient again */
+	/* work since the last wait restores patience */
 	if (reader->held != 0)
 		reader->spent = Max(reader->spent - (last - reader->held), 0);
 	PG_TRY();
@@ -558,8 +566,8 @@ ask_again(KvWindowReader *reader, const KvStoreKey *store, const uint64 *blocks,
 	PG_CATCH();
 	{
 		/*
-		 * a cursor can survive that in a subtransaction, and must not go on counting as a scan that
-		 * waits
+		 * leave the registry: in a subtransaction a cursor can survive the ERROR, and must not
+		 * count as a scan that waits
 		 */
 		kv_reader_leave(reader);
 		PG_RE_THROW();
@@ -590,7 +598,7 @@ typedef struct KvBlockPlace
 	int			slot;
 } KvBlockPlace;
 
-/* Where blocks are.  False: not all are in the table; *coming: one that is being loaded. */
+/* Finds the windows of blocks. False: some have no entry; *coming: some are being loaded. */
 static bool
 find_places(const KvWindowReader *reader, uint64 first, int n, KvBlockPlace *places,
 			bool *coming)
@@ -612,7 +620,10 @@ find_places(const KvWindowReader *reader, uint64 first, int n, KvBlockPlace *pla
 	return found == n;
 }
 
-/* Sleep until all of these blocks are there, or not even coming; false: something is stuck. */
+/*
+ * Sleeps until all these blocks are loaded, or one is no longer on its way. False: the workers are
+ * stuck.
+ */
 static bool
 sleep_until_there(KvWindowReader *reader, uint64 first, int n)
 {
@@ -649,7 +660,7 @@ sleep_until_there(KvWindowReader *reader, uint64 first, int n)
 	return !stuck;
 }
 
-/* Wait for blocks; false: the scan had better read for itself, until something is loaded again. */
+/* Waits for blocks. False: the scan should read for itself until something is loaded again. */
 static bool
 await_blocks(KvWindowReader *reader, uint64 first, int n)
 {
@@ -692,7 +703,7 @@ note_met(KvWindowReader *reader, uint64 stamp, uint64 wanted_by)
 	kv_window_count(KV_RANGE_HITS, 1);
 }
 
-/* Copy a part of a block; false: the window has become another's. */
+/* Copies a part of a block; false: the window now has other blocks. */
 static bool
 take_part(KvWindowReader *reader, KvBlockPlace place, uint64 block, uint32 from, uint32 len,
 		  char *into)
@@ -778,8 +789,8 @@ compare_stamps(const void *a, const void *b)
 }
 
 /*
- * What comes next was asked for at about the same time as what was just taken, but not in
- * the same order; a few blocks may have been there for long, or come only now.
+ * The next blocks were asked for at about the same time as those of the last batch, but not in the
+ * same order. A few blocks may have been loaded long before, or only now.
  */
 void
 kv_block_window_progress(KvWindowReader *reader)
@@ -792,7 +803,7 @@ kv_block_window_progress(KvWindowReader *reader)
 	reader->entry->progress = kv_clock();
 	if (reader->nmet == 0)
 	{
-		/* what it needs is elsewhere, and others are not to keep anything for it */
+		/* its blocks are elsewhere, so others need not keep windows for it */
 		reader->entry->position = 0;
 		return;
 	}

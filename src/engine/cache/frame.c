@@ -8,7 +8,7 @@
 #include "engine/base/shared.h"
 #include "engine/cache/frame.h"
 
-#define KV_FRAME_STEPS	16		/* of a chain, that a reader takes */
+#define KV_FRAME_STEPS	16		/* maximum length of a chain that a reader follows */
 
 Size
 kv_frames_size(uint32 n)
@@ -117,7 +117,7 @@ leave_chain(const KvFrameRing *ring, uint32 i)
 	ring->frames[before].next = ring->frames[i].next;
 }
 
-/* Its sequence is even before and after, and another one. */
+/* Its sequence is even before and after, and changes. */
 static void
 give_to(KvFrame *frame, uint32 cache_id, uint64 number)
 {
@@ -143,7 +143,7 @@ kv_frame_drop(const KvFrameRing *ring, uint32 i)
 	give_to(&ring->frames[i], 0, 0);
 }
 
-/* Give a frame that is in no chain to these addresses. */
+/* Gives a frame that is in no chain to these addresses. */
 static void
 give_and_chain(const KvFrameRing *ring, uint32 i, uint32 cache_id, uint64 number)
 {

@@ -2,20 +2,18 @@
  * hugepage.c
  *		Huge pages for shared memory that PostgreSQL has in small ones.
  *
- * A device takes one piece of memory after another, and a large read into small
- * pages is made of as many pieces as it has pages, which lie anywhere.  How many
- * pieces a device has room for bounds what is in flight; the queue of a virtual
- * disk is full with a megabyte.  Where PostgreSQL itself has huge pages, there is
- * nothing to do; where nobody has reserved any, the kernel can still make some of
- * free memory (MADV_COLLAPSE, Linux 6.1) of what a process uses anyway.
+ * A device takes one piece of memory after another. A large read into small pages consists of as
+ * many pieces as it has pages, which are not contiguous. The number of pieces that a device accepts
+ * limits what is in flight; the queue of a virtual disk is full with a megabyte. If PostgreSQL
+ * itself has huge pages, there is nothing to do. If none are reserved, the kernel can still make
+ * some of free memory for pages that a process uses (MADV_COLLAPSE, Linux 6.1).
  *
- * It does so only where addresses and offsets in the segment agree modulo a huge
- * page, and PostgreSQL's do not.  So a process that reads has the memory mapped
- * once more, at an address that fits.  Other processes have the same memory, in
- * whatever pages, at PostgreSQL's addresses.
+ * The kernel requires that addresses and offsets in the segment agree modulo a huge page, and
+ * PostgreSQL's do not. So a process that reads maps the memory a second time, at a suitable
+ * address. Other processes have the same memory, in whatever pages, at PostgreSQL's addresses.
  *
- * All of this changes how fast memory is, never what is in it, and nothing relies
- * on it: where something is refused, small pages stay.
+ * Huge pages change only the speed of memory, and nothing relies on them: where the kernel refuses
+ * them, small pages stay.
  */
 #include "postgres.h"
 
@@ -33,12 +31,12 @@
 #define MADV_COLLAPSE	25
 #endif
 
-/* What was mapped for huge pages: from the first of them on.  Empty: nothing was. */
+/* The memory that was mapped for huge pages, from the first one on. Empty: none was. */
 static uintptr_t area_first = 0;
 static uintptr_t area_end = 0;
-static bool *tried;				/* to make each of them */
+static bool *tried;				/* was it tried to make each of them? */
 
-/* Where memory lies in the segment that is mapped there; false: not known. */
+/* Finds the offset of memory in its mapped segment; false: it is not known. */
 static bool
 segment_offset(const char *memory, uintptr_t *offset)
 {
@@ -80,7 +78,7 @@ kv_huge_map(char *memory, Size size)
 	if (place > (uintptr_t) room + HUGE_PAGE)
 		place -= HUGE_PAGE;
 
-	/* an old size of 0: the memory stays where it is, too */
+	/* an old size of 0: the memory stays at its old address, too */
 	if (mremap(memory, 0, size, MREMAP_MAYMOVE | MREMAP_FIXED, (void *) place) == MAP_FAILED)
 	{
 		elog(DEBUG1, "could not map shared memory for huge pages: %m");
@@ -94,8 +92,8 @@ kv_huge_map(char *memory, Size size)
 }
 
 /*
- * Each page is tried once: an attempt may take milliseconds, and what one process could
- * not have, another one tries, too.
+ * Tries each page once: an attempt may take milliseconds, and pages that one process did not get
+ * are tried by others, too.
  */
 void
 kv_huge_make(const char *bytes, Size len)
@@ -111,7 +109,7 @@ kv_huge_make(const char *bytes, Size len)
 			continue;
 		tried[number] = true;
 
-		/* it is made of pages that are there; one is enough */
+		/* it is made of present pages; one is enough */
 		(void) *(volatile char *) page;
 		if (madvise((void *) page, HUGE_PAGE, MADV_COLLAPSE) != 0)
 			elog(DEBUG1, "could not make a huge page: %m");

@@ -2,28 +2,24 @@
  * prefetch.c
  *		The prefetch workers: they load the windows that scans want.
  *
- * A worker looks through the registry of scans (scans.c) for the want that is
- * due first, claims windows for the next pieces of its shard, reads them in one
- * deep batch, publishes them, and looks again.  Several workers work on different
- * pieces of one shard, or of several.
+ * A worker searches the registry of scans (scans.c) for the want that is due first. It claims
+ * windows for the next pieces of its span, reads them in one deep batch, publishes them, and
+ * searches again. Several workers work on different pieces of one shard, or of several.
  *
- * Which want is due first: a span in which a scan is comes before those it comes
- * to, and so on by distance.  A scan that is ahead of others of the same store,
- * who reach it within kvfdw.scan_share_wait by what is loaded and what can be loaded
- * meanwhile, is held back as long as they want something and it has patience left.
+ * Which want is due first: A span in which a scan is comes before spans that the scan will reach,
+ * which follow by distance. A scan is held back if others of the same store can reach it within
+ * kvfdw.scan_share_wait, by what is loaded and what can be loaded in that time. It is held back
+ * while the others want something, and while it has patience left.
  *
- * Whose window is taken, if none is free: of all spans the one that will be used
- * last: those to which no live scan comes, the one left longest ago first; then
- * by the distance of the scan nearest to it.  Never one that is needed as soon as
- * what is to be loaded; and of what scans behind reach, none while the one ahead
- * has patience left.
+ * Which window is taken, if none is free: One of the span that will be used last. These are spans
+ * that no live scan reaches, the one left longest ago first; then spans by the distance of the
+ * nearest scan. A window is never taken if it is needed as soon as the window to be loaded. Nor is
+ * one taken that following scans reach, while the scan ahead has patience left.
  *
- * Workers run on demand (base/worker.h): a scan that wants something has them started, and they
- * end when none has wanted anything for a while. Where none runs or comes, scans read for
- * themselves.
- * However a worker ends, the windows it has claimed are given up.  A read
- * is complete before its batch returns, so nothing is written to a window by the
- * device afterwards (I 6).
+ * Start and end: Workers run on demand (base/worker.h). A scan that wants something starts them,
+ * and they end when no scan has wanted anything for a while. Scans read for themselves if no worker
+ * runs or is being started. However a worker ends, its claimed windows are given up. A read is
+ * complete before its batch returns, so the device does not write to a window later (I 6).
  */
 #include "postgres.h"
 
@@ -45,9 +41,9 @@
 #include "engine/shard/shard.h"
 #include "engine/value/value.h"
 
-#define KV_GROUP		16		/* windows that are read in one batch */
+#define KV_GROUP		16		/* number of windows that are read in one batch */
 #define KV_BLOCK_WINDOW_READS	(KV_GROUP * KV_WINDOW_BLOCKS)
-/* Of how many files a window can have a part. */
+/* The maximum number of files that a window has parts of. */
 #ifdef KVFDW_FAULTS
 #define KV_WINDOW_FILES	4
 #else
@@ -55,22 +51,22 @@
 #endif
 #define KV_HELD_NAP_MS	5
 #define KV_IDLE_NAP_MS	1000
-#define KV_EXACT_REACH	256		/* spans that are looked at */
+#define KV_EXACT_REACH	256		/* maximum number of spans that are checked one by one */
 
 StaticAssertDecl(KV_WINDOW_BLOCKS <= 64, "a bit for each block of a window");
 
 int			kv_prefetch_workers = 2;
 static char *prefetch_cpus = "";
 
-/* What this worker has claimed and not published yet. */
+/* The windows that this worker has claimed and not yet published. */
 static int	claimed[KV_GROUP];
 static int	nclaimed = 0;
 static KvStoreKey claimed_store;
 
-/* Nothing was claimed because scans close behind still need the windows. */
+/* No window was claimed, because following scans still need them. */
 static bool spared;
 
-/* How far each scan gets within kvfdw.scan_share_wait, in spans. */
+/* The number of spans that each scan gets through within kvfdw.scan_share_wait. */
 static uint32 *reach;
 
 /* ---- choosing; KvWindowCache.lock is held, exclusive ---- */
@@ -83,7 +79,7 @@ wanted_span(const KvWindowScan *scan, const KvWant *want)
 	return key;
 }
 
-/* Step to the scan's next span; false: it was the last. */
+/* Steps to the scan's next span; false: it was the last one. */
 static bool
 next_span(const KvWindowScan *scan, KvSpanKey *key)
 {
@@ -99,9 +95,9 @@ next_span(const KvWindowScan *scan, KvSpanKey *key)
 }
 
 /*
- * How many spans a scan gets through within kvfdw.scan_share_wait if the workers load for it
- * alone.  An estimate: each span counts as large as the current one, and beyond
- * KV_EXACT_REACH spans none counts as loaded.
+ * The number of spans that a scan gets through within kvfdw.scan_share_wait if the workers load for
+ * it alone. An estimate: each span counts as large as the current one, and beyond KV_EXACT_REACH
+ * spans none counts as loaded.
  */
 static uint32
 compute_reach(const KvWindowScan *scan)
@@ -148,9 +144,8 @@ compute_reaches(TimestampTz now)
 }
 
 /*
- * Is scan number i close behind this one, within its reach?  Does not count if this one
- * is so near its end that there is little to share, unless all that lies between the two
- * fits into the cache.
+ * Does scan number i follow this one closely, with this one within its reach? No if this one is so
+ * near its end that there is little to share, unless the cache holds all spans between the two.
  */
 static bool
 is_behind(int i, const KvWindowScan *scan, TimestampTz now)
@@ -170,7 +165,7 @@ is_behind(int i, const KvWindowScan *scan, TimestampTz now)
 		 distance <= 2 * kv_window_distance(scan, &end));
 }
 
-/* Is anything that the scan wants still to be loaded? */
+/* Is there something to load that the scan wants? */
 static bool
 wants_something(const KvWindowScan *scan, TimestampTz now)
 {
@@ -186,7 +181,7 @@ wants_something(const KvWindowScan *scan, TimestampTz now)
 	return false;
 }
 
-/* Do loads for scans close behind come before this one's? */
+/* Do loads for closely following scans come before this one's? */
 static bool
 is_held(const KvWindowScan *scan, TimestampTz now)
 {
@@ -198,7 +193,7 @@ is_held(const KvWindowScan *scan, TimestampTz now)
 	return false;
 }
 
-/* Does every scan close behind this one wait itself?  Then holding this one back helps none. */
+/* Do all closely following scans wait themselves? Then holding this one back helps none. */
 static bool
 is_waited_for(const KvWindowScan *scan, TimestampTz now)
 {
@@ -211,9 +206,9 @@ is_waited_for(const KvWindowScan *scan, TimestampTz now)
 }
 
 /*
- * May a span be evicted for what a scan wants at this distance?  0: no.  Else the
- * distance of the scan that will use it next, KV_NEVER if none will: the larger, the
- * better it is to evict.  spare: not if a scan close behind reaches it.
+ * May a span be evicted for what a scan wants at this distance? 0: no. Otherwise returns the
+ * distance of the next scan that will use it, or KV_NEVER: the larger, the better to evict. spare:
+ * a span that a closely following scan reaches is not evicted.
  */
 static uint64
 idle_for(const KvSpan *span, const KvWindowScan *scan, uint32 distance, bool spare,
@@ -272,8 +267,8 @@ find_victim(const KvWindowScan *scan, const KvSpan *wanted, bool spare, Timestam
 }
 
 /*
- * Claim windows for the next pieces of a span that a scan wants, as many as are free or
- * may be evicted.  spare: none that scans close behind will reach.
+ * Claims windows for the next pieces of a span that a scan wants, as many as are free or may be
+ * evicted. spare: takes none that closely following scans will reach.
  */
 static void
 claim(const KvWindowScan *scan, const KvWant *want, bool spare, TimestampTz now)
@@ -309,14 +304,14 @@ claim(const KvWindowScan *scan, const KvWant *want, bool spare, TimestampTz now)
 }
 
 /*
- * Claim windows for the want that is due first.  False: nothing was claimed; *held:
- * something is wanted all the same, and may be claimed in a while.
+ * Claims windows for the want that is due first. False: none was claimed; *held: something is
+ * wanted and may be claimed in a while.
  */
 static bool
 claim_something(bool *held)
 {
 	TimestampTz now = kv_clock();
-	KvWindowScan *eldest = NULL; /* of the scans that are held back */
+	KvWindowScan *eldest = NULL; /* the oldest of the scans that are held back */
 
 	*held = false;
 	compute_reaches(now);
@@ -351,7 +346,7 @@ claim_something(bool *held)
 		}
 	}
 
-	/* scans that wrap around can each be behind the next: serve one to break the circle */
+	/* scans that wrap around can follow each other in a circle: serving one breaks it */
 	if (eldest != NULL)
 		claim(eldest, &eldest->wants[0], !is_waited_for(eldest, now), now);
 	return nclaimed > 0;
@@ -359,7 +354,7 @@ claim_something(bool *held)
 
 /* ---- loading ---- */
 
-/* Wake the scans that wait for one of these pieces; failed: for any piece of the store. */
+/* Wakes the scans that wait for one of these pieces; failed: for any piece of the store. */
 static void
 wake_scans(const KvPieceKey *first, uint64 last, bool failed)
 {
@@ -374,7 +369,7 @@ wake_scans(const KvPieceKey *first, uint64 last, bool failed)
 	}
 }
 
-/* Wake the scans of a store that wait for block windows. */
+/* Wakes the scans of a store that wait for block windows. */
 static void
 wake_block_scans(uint64 cache_id)
 {
@@ -388,7 +383,7 @@ wake_block_scans(uint64 cache_id)
 	}
 }
 
-/* Give up what is claimed and tell those who wait for it; also at exit. */
+/* Gives up the claimed windows and wakes the scans that wait for them; also at exit. */
 static void
 give_up(int code, Datum arg)
 {
@@ -408,17 +403,17 @@ give_up(int code, Datum arg)
 	LWLockRelease(&kv_window_cache->lock);
 }
 
-/* A window that is being loaded: its reads, a part of each file of which it has a part. */
+/* A window that is being loaded, with one read for each file that it has a part of. */
 typedef struct KvLoad
 {
-	int			first;			/* of the reads */
+	int			first;			/* index of its first read */
 	int			n;
 	bool		failed;
 } KvLoad;
 
 /*
- * Publish the windows that were read, give up the others; loads[i] is claimed[i]'s.  A
- * file may end before the piece does, as closed ones do: there are no values.
+ * Publishes the windows that were read, and gives up the others; loads[i] belongs to claimed[i]. A
+ * file may end before the piece does, as closed files do; there are no values then.
  */
 static void
 publish(const KvLoad *loads, const KvIoRequest *reads, int64 duration)
@@ -456,8 +451,8 @@ publish(const KvLoad *loads, const KvIoRequest *reads, int64 duration)
 }
 
 /*
- * The reads that fill a window; what no file has is zeros.  Returns how many; missing: a
- * file is not there.
+ * Plans the reads that fill a window. Parts of missing files are zeros. Returns the number of
+ * reads; missing: a file is missing.
  */
 static int
 plan_reads(int window, KvIoRequest *reads, bool *missing)
@@ -490,7 +485,7 @@ plan_reads(int window, KvIoRequest *reads, bool *missing)
 
 /* ---- block windows ---- */
 
-/* Claim this worker's share of the block windows that are queued, of one store. */
+/* Claims this worker's share of the queued block windows, of one store. */
 static bool
 claim_block_window(void)
 {
@@ -506,7 +501,7 @@ claim_block_window(void)
 	return nclaimed > 0;
 }
 
-/* The reads for a window of blocks, one for neighbours; their tag is the window. */
+/* Plans the reads for a block window, one for adjacent blocks; their tag is the window. */
 static int
 plan_block_window(int window, KvIoRequest *reads)
 {
@@ -534,7 +529,7 @@ plan_block_window(int window, KvIoRequest *reads)
 	return n;
 }
 
-/* Publish the block windows that were read, but for blocks that could not be. */
+/* Publishes the block windows that were read, except for blocks that could not be read. */
 static void
 publish_block_window(const KvIoRequest *reads, int n)
 {
@@ -589,7 +584,7 @@ load_block_window(void)
 	kv_io_read_batch(reads, n, KV_IO_VALUE_READ, NULL, NULL);
 	for (int i = 0; i < n; i++)
 	{
-		/* the last block of a file may end in the middle */
+		/* the last block of a file may be incomplete */
 		if (reads[i].result >= 0)
 			memset(reads[i].buffer + reads[i].result, 0, reads[i].len - reads[i].result);
 	}
@@ -597,8 +592,8 @@ load_block_window(void)
 }
 
 /*
- * A read of many blocks has failed: read them one by one, for there may be one that is bad.
- * The window has zeros for that and knows it, so who needs one of it reads it by itself.
+ * Reads blocks one by one after a failed read of many, because one may be bad. The window has zeros
+ * for a bad block and marks it, so a scan that needs the block reads it directly.
  */
 static void
 read_apart(KvWindow *window, KvIoRequest *failed, int *failures)
@@ -649,7 +644,7 @@ load_claimed(void)
 	KV_STOP_POINT("prefetch_read");
 	for (int i = 0; i < nclaimed; i++)
 	{
-		/* no reads: the values have moved, and scans read them where they are now */
+		/* no reads: the values have moved, and scans read them at their new addresses */
 		loads[i].failed = loads[i].n == 0;
 		for (KvIoRequest *read = reads + loads[i].first; read < reads + loads[i].first + loads[i].n;
 			 read++)
@@ -667,7 +662,7 @@ load_claimed(void)
 
 /* ---- the process ---- */
 
-/* "0-3,8" into set; false if that is not what it says. */
+/* Parses "0-3,8" into set; false: it is no such list. */
 static bool
 parse_cpus(const char *list, cpu_set_t *set)
 {
@@ -722,7 +717,7 @@ choose_cpus(void)
 				(errmsg("could not run kvfdw prefetch on CPUs \"%s\": %m", prefetch_cpus)));
 }
 
-/* Its place among those that are woken. */
+/* The worker's index among the latches to be woken. */
 static int	number = -1;
 
 static void
@@ -731,7 +726,7 @@ attend(bool here)
 	LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
 	if (here)
 	{
-		/* no more run than there are places for, so there is one */
+		/* no more workers run than there are entries, so one is free */
 		for (number = 0; kv_window_cache->workers[number] != NULL;)
 			number++;
 		kv_window_cache->workers[number] = MyLatch;
@@ -753,7 +748,7 @@ prefetch_exit(int code, Datum arg)
 	attend(false);
 }
 
-/* Is anything wanted that is not there? */
+/* Does a scan want anything that is not loaded? */
 static bool
 has_work(void)
 {
@@ -776,7 +771,7 @@ has_work(void)
 void
 kv_prefetch_main(Datum arg)
 {
-	bool		turn = true;	/* single blocks come first this time */
+	bool		turn = true;	/* single blocks come first in this round */
 
 	kv_worker_begin("kvfdw prefetch");
 	kv_worker_attend();
@@ -793,7 +788,7 @@ kv_prefetch_main(Datum arg)
 		bool		some = false;
 		bool		window_block;
 
-		/* pieces and single blocks in turn */
+		/* pieces and single blocks come first alternately */
 		CHECK_FOR_INTERRUPTS();
 		kv_value_let_go();
 		LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);

@@ -1,16 +1,16 @@
 /*
  * reader.c
- *		Takes bytes of value files out of the windows of the range cache, and waits
- *		for those that are being loaded.
+ *		Takes bytes of value files out of the windows of the range cache, and waits for windows that
+ *		are being loaded.
  *
- * Waiting.  A scan sleeps until the piece that it needs is published.  It reads
- * by itself, for the rest of the span, when a read has failed, when no worker runs,
- * or when nothing has come for a twentieth of kvfdw.scan_share_wait although it is not
- * held back, for others need all windows; at once when its patience (scans.c) is at
- * an end, or when values have moved and it wants them where they were.  Nobody spins: a
+ * A scan sleeps until the piece that it needs is published. In three cases it reads directly for
+ * the rest of the span. The first is that a read has failed, or no worker runs. The second is that
+ * nothing was loaded for a twentieth of kvfdw.scan_share_wait although the scan is not held back:
+ * others need all windows. That time is shorter if the scan's patience (scans.c) ends before. The
+ * third is that values have moved and the scan wants them at their old addresses. No scan spins: a
  * load takes hundreds of microseconds.
  *
- * Copying takes no lock and leaves none behind; see cache.h.
+ * Locks: copying takes none; see cache.h.
  */
 #include "postgres.h"
 
@@ -26,7 +26,9 @@
 #define KV_RANGE_NAP_MS			10
 #define KV_MAX_SEEN				65536
 
-/* ---- what is known of the shard's pieces ---- */
+/*
+ * ---- the known pieces of the shard ----
+ */
 
 static void
 forget_pieces(KvWindowReader *reader)
@@ -35,7 +37,7 @@ forget_pieces(KvWindowReader *reader)
 		reader->seen[i] = -1;
 }
 
-/* Where a piece is noted. */
+/* The entry for a piece. */
 static int *
 seen_at(const KvWindowReader *reader, uint64 piece)
 {
@@ -82,7 +84,7 @@ kv_reader_remember(KvWindowReader *reader, const KvExtents *extents, bool whole)
 	forget_pieces(reader);
 	for (int i = 0; i < lengthof(reader->few); i++)
 	{
-		/* if it has become another's by now, that will be found out */
+		/* a window that has another piece by now is recognized later */
 		if (reader->few[i] >= 0)
 			*seen_at(reader, kv_windows[reader->few[i]].key.piece) = reader->few[i];
 	}
@@ -109,8 +111,8 @@ typedef enum KvTake
 {
 	KV_TAKEN,
 	KV_COMING,					/* a worker is about to load the piece */
-	KV_ABSENT,					/* nobody is, or it was loaded before the value was written */
-	KV_UNREADABLE				/* a block of it could not be read: loading it again is no better */
+	KV_ABSENT,	/* no worker is, or the piece was loaded before the value was written */
+	KV_UNREADABLE	/* a block of it could not be read; loading it again does not help */
 } KvTake;
 
 static bool
@@ -141,7 +143,7 @@ note_taken(const KvWindowReader *reader, uint32 bytes, uint64 wanted_by, bool wa
 	}
 }
 
-/* Have workers been asked for these bytes?  Then something may be about to load them. */
+/* Were workers asked for these bytes? Then they may be about to load them. */
 static bool
 was_asked_for(const KvWindowReader *reader, KvAddress address, uint32 len)
 {
@@ -162,7 +164,7 @@ was_asked_for(const KvWindowReader *reader, KvAddress address, uint32 len)
 	return false;
 }
 
-/* Does a part of a window have one of those blocks? */
+/* Does a part of a window have one of the bad blocks? */
 static bool
 has_bad(uint64 bad, uint32 from, uint32 len)
 {
@@ -174,7 +176,7 @@ has_bad(uint64 bad, uint32 from, uint32 len)
 	return false;
 }
 
-/* Copy a part of one piece, if it is in a window. */
+/* Copies a part of one piece, if it is in a window. */
 static KvTake
 take_part(KvWindowReader *reader, uint64 piece, uint32 from, uint32 len, char *into, bool waited)
 {
@@ -214,7 +216,7 @@ take_part(KvWindowReader *reader, uint64 piece, uint32 from, uint32 len, char *i
 					return KV_UNREADABLE;
 				if (from + len > window_len)
 				{
-					/* the file has grown while the piece was loaded */
+					/* the file has grown since the piece was loaded */
 					if (was_asked_for(reader, piece * KV_WINDOW_SIZE + from, len))
 						kv_piece_lose(&key);
 					return KV_ABSENT;
@@ -231,8 +233,8 @@ take_part(KvWindowReader *reader, uint64 piece, uint32 from, uint32 len, char *i
 }
 
 /*
- * Has loading the span failed, or will nobody do it?  *pieces: how many of its pieces
- * are in windows or on their way; *coming: some are on their way.
+ * Has loading the span failed, or does no worker run? *pieces: the number of its pieces in windows
+ * or being loaded; *coming: some are being loaded.
  */
 static bool
 loading_failed(const KvSpanKey *key, uint32 *pieces, bool *coming)
@@ -250,7 +252,7 @@ loading_failed(const KvSpanKey *key, uint32 *pieces, bool *coming)
 	return failed;
 }
 
-/* Sleep until the piece is there; false: the scan had better read for itself. */
+/* Sleeps until the piece is loaded; false: the scan should read directly. */
 static bool
 sleep_until_there(KvWindowReader *reader, const KvPieceKey *key, const KvSpanKey *span)
 {
@@ -302,9 +304,8 @@ sleep_until_there(KvWindowReader *reader, const KvPieceKey *key, const KvSpanKey
 }
 
 /*
- * Wait for a piece; false: the scan had better read for itself.  On ERROR it leaves the
- * registry: a cursor can survive that in a subtransaction, and must not go on counting
- * as a scan that waits.
+ * Waits for a piece; false: the scan should read directly. On ERROR the scan leaves the registry:
+ * in a subtransaction a cursor can survive that, and must not count as a scan that waits.
  */
 static bool
 await_piece(KvWindowReader *reader, uint64 piece)
@@ -336,7 +337,7 @@ await_piece(KvWindowReader *reader, uint64 piece)
 	return there;
 }
 
-/* Be where a piece that is needed is wanted; false: that is nowhere. */
+/* Enters the span of a piece that is needed; false: the scan does not want that span. */
 static bool
 come_to(KvWindowReader *reader, uint64 piece)
 {

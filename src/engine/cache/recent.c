@@ -1,21 +1,20 @@
 /*
  * recent.c
- *		The recent ring: what was written to value files last, in shared memory.
+ *		The recent ring: the values that were last written to value files, in shared memory.
  *
- * Write buffers serve their values until they are written; then their image is copied here,
- * before it leaves them, so that there is no gap.  The ring is a window by address: frames
- * (frame.h), the oldest of which makes room for the next.  So of each shard the values
- * written last are here, however they are asked for, until the window has slid past them:
- * consumers that follow producers read nothing from the device.
+ * Write buffers serve their values until they are written. Then a buffer's image is copied to the
+ * ring before it leaves the buffer, so there is no gap. The ring consists of frames (frame.h) by
+ * address, and the oldest frame is reused first. So the ring has the values written last in each
+ * shard, by whatever key readers ask for them. Consumers that follow producers read nothing from
+ * the device.
  *
- * Bits say which blocks of a frame are here.  They appear behind the bytes, and go when the
- * frame changes hands.  Blocks that were read while they were here go to the value cache
- * then, as do those that the write buffer has marked as hot.
+ * Bits say which blocks of a frame are present. They are set after the bytes are stored, and
+ * cleared when the frame is reused. At that time, blocks that were read in the ring go to the value
+ * cache, and so do blocks that the write buffer has marked as hot.
  *
- * Who takes what leaves the ring, the second tier's writer, says so (kv_recent_attend), asks for
- * the frames
- * that leave next, and gives back those that are elsewhere. The ring knows nothing else of him, and
- * waits for nobody.
+ * The second tier's writer takes leaving frames. It announces itself (kv_recent_attend), gets the
+ * frames that leave next, and returns those that it has stored. The ring knows nothing else about
+ * it, and waits for no process.
  */
 #include "postgres.h"
 
@@ -29,11 +28,11 @@
 
 static int	recent_cache_mb;
 
-/* In shared memory before the frames. */
+/* In shared memory, before the frames. */
 typedef struct KvRecent
 {
-	Latch	   *volatile taker; /* of who takes frames that leave; NULL: nobody does */
-	pg_atomic_uint64 dropped;	/* frames that left before he could */
+	Latch	   *volatile taker; /* of the process that takes leaving frames, or NULL */
+	pg_atomic_uint64 dropped;	/* frames that left before they were taken */
 } KvRecent;
 
 static KvRecent *recent;
@@ -101,7 +100,7 @@ bytes_of(uint32 frame)
 
 /* ---- writing ---- */
 
-/* What was read of a frame that leaves goes to the value cache.  Lock held. */
+/* Keeps in the value cache the blocks of a leaving frame that were read. Lock held. */
 static void
 keep_wanted(uint32 i)
 {
@@ -120,7 +119,7 @@ keep_wanted(uint32 i)
 	}
 }
 
-/* Lock held. */
+/* Reuses the oldest frame. Lock held. */
 static uint32
 take_oldest(uint32 cache_id, uint64 number)
 {
@@ -134,7 +133,7 @@ take_oldest(uint32 cache_id, uint64 number)
 	return kv_frame_take(&ring, cache_id, number);
 }
 
-/* Lock held. */
+/* Stores blocks in a frame. Lock held. */
 static void
 fill_frame(uint32 i, uint32 from, uint32 len, const char *bytes, KvHeat heat)
 {
@@ -185,7 +184,7 @@ kv_recent_warm(uint32 cache_id, KvAddress address, const char *block)
 	if (i == KV_NO_FRAME && ring.frames[ring.control->hand].cache_id == 0)
 		i = take_oldest(cache_id, number);
 
-	/* what was written since is newer */
+	/* blocks written since are newer */
 	if (i != KV_NO_FRAME &&
 		(pg_atomic_read_u32(&ring.frames[i].valid) & kv_frame_blocks(from, KV_BLOCK)) == 0)
 		fill_frame(i, from, KV_BLOCK, block, KV_COLD);
@@ -200,7 +199,7 @@ kv_recent_attend(Latch *latch)
 	recent->taker = latch;
 }
 
-/* Frames that are due to leave: the oldest of so many parts. */
+/* The oldest one of so many parts of the ring is due to leave. */
 #define KV_LEAVING_SHARE	4
 
 int
@@ -249,7 +248,7 @@ kv_recent_leave(const KvLeaving *leaving)
 
 /* ---- reading ---- */
 
-/* Copy bytes out of one frame; false: they are not all there. */
+/* Copies bytes out of one frame; false: some are missing. */
 static bool
 read_frame(uint32 cache_id, uint64 number, uint32 from, uint32 len, char *into)
 {

@@ -1,21 +1,19 @@
 /*
  * scans.c
- *		The registry of scans that read through windows: where they are, and what
- *		they want loaded.
+ *		The registry of scans that read through windows: their positions, and what they want loaded.
  *
- * While it reads through windows a scan is in the registry: its shard, and the
- * next ones that it wants loaded.  The prefetch workers do the rest.  What a scan
- * has registered is released with its memory context, so that no ERROR can leave
- * it behind, and by the process's exit.
+ * A scan is in the registry while it reads through windows, with its shard and the next ones that
+ * it wants loaded. The prefetch workers do the rest. An entry is released with the scan's memory
+ * context, so an ERROR leaves none, and at the exit of the process.
  *
- * Scans close behind.  A scan that is ahead of others in the same table is held
- * back if they can reach it within kvfdw.scan_share_wait (prefetch.c): what they need
- * stays, and their loads come first.  That uses up the scan's patience, as waiting
- * for room does.  It is kvfdw.scan_share_wait at most and grows by the time that the scan
- * itself works.  A scan that takes no batch for that time, and is not waiting, holds
- * nobody back and keeps nothing; one that waits for its client or for a lock, or
- * sleeps, after a twentieth of it.  So one that is stuck costs the others that once,
- * and one that is slow at most doubles their time.
+ * Closely following scans: A scan that is ahead of others in the same table is held back if they
+ * can reach it within kvfdw.scan_share_wait (prefetch.c). The windows that they need are kept, and
+ * their loads come first. That uses up the scan's patience, as waiting for windows does. Patience
+ * is at most kvfdw.scan_share_wait, and grows by the time that the scan itself works. A scan that
+ * takes no batch for that time, and does not wait for windows, holds no other scan back and keeps
+ * no windows. A scan whose process waits for its client or a lock, or sleeps, stops doing so after
+ * a twentieth of the time. So a stuck scan costs others that time once, and a slow one at most
+ * doubles their time.
  */
 #include "postgres.h"
 
@@ -33,7 +31,7 @@
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
 
-/* A scan begins at most so many shards or segments before another. */
+/* A scan begins at most so many shards or segments before another one. */
 #define KV_BACK_STEPS	KV_MAX_SHARDS
 
 int			kv_window_wait_ms = 10000;
@@ -51,7 +49,7 @@ kv_window_distance(const KvWindowScan *scan, const KvSpanKey *span)
 	if (scan->cache_id != span->cache_id || scan->wants_blocks)
 		return KV_NEVER;
 
-	/* what is said of shards that have left the map is as good as what is about to change */
+	/* data of shards that have left the map is no worse than data that is about to change */
 	n = Max(kv_store_nshards(map), 1);
 	distance = kv_shard_distance(map, scan->shard, span->shard) * scan->course.step;
 	left = kv_shard_distance(map, scan->shard, scan->course.last) * scan->course.step;
@@ -74,7 +72,7 @@ kv_window_distance(const KvWindowScan *scan, const KvSpanKey *span)
 	return distance == 0 ? 0 : distance + (in_order ? KV_FAR : 0);
 }
 
-/* Does its process wait for a client, a lock or a sleep, which may take any time? */
+/* Does its process wait for a client, a lock or a timeout, which may take any time? */
 static bool
 is_stuck(const KvWindowScan *scan)
 {
@@ -95,7 +93,7 @@ kv_window_scan_is_live(const KvWindowScan *scan, TimestampTz now)
 	return rests < kv_window_wait_ms * INT64CONST(1000);
 }
 
-/* If a worker has just exited, its latch is another process's, which wakes for nothing. */
+/* If a worker has just exited, its latch may be another process's, which then wakes in vain. */
 void
 kv_window_wake_workers(void)
 {
@@ -116,7 +114,7 @@ kv_windows_are_loaded(void)
 	return kv_window_cache->nworkers > 0 || kv_worker_is_coming(KV_WORKER_PREFETCH);
 }
 
-/* Note that the span where a scan is has been in use until now. */
+/* Notes that the scan's present span was in use until now. */
 static void
 note_use(const KvWindowScan *entry, TimestampTz now)
 {
@@ -141,7 +139,7 @@ release(KvWindowScan *entry)
 		kv_window_cache->scans_used--;
 }
 
-/* before_shmem_exit callback: whatever this process still has in the registry. */
+/* before_shmem_exit callback: releases all entries of this process. */
 static void
 release_all(int code, Datum arg)
 {
@@ -185,7 +183,7 @@ kv_reader_make_context(KvWindowReader *reader)
 	MemoryContextRegisterResetCallback(reader->context, &reader->callback);
 }
 
-/* An entry of the registry; NULL: there is none left. */
+/* A free entry of the registry; NULL: there is none. */
 static KvWindowScan *
 find_entry(void)
 {
@@ -201,9 +199,8 @@ find_entry(void)
 }
 
 /*
- * Does a segment of so many bytes fit into the cache together with the spans in which other live
- * scans
- * are?  If not, they would only wait for each other's windows.
+ * Does a segment of so many bytes fit into the cache together with the spans of other live scans?
+ * If not, they would only wait for each other's windows.
  */
 static bool
 has_windows_for(const KvSpanKey *key, uint64 bytes, const KvWindowScan *self, TimestampTz now)
@@ -232,7 +229,7 @@ has_windows_for(const KvSpanKey *key, uint64 bytes, const KvWindowScan *self, Ti
 	return true;
 }
 
-/* Before a process has its first entry. */
+/* Called before a process gets its first entry. */
 static void
 watch_exit(void)
 {
@@ -244,7 +241,7 @@ watch_exit(void)
 	exit_callback_pid = MyProcPid;
 }
 
-/* Be in the registry, with this entry, for a scan of a store; lock held, exclusively. */
+/* Registers a scan of a store with this entry; lock held, exclusively. */
 static void
 register_scan(KvWindowReader *reader, KvWindowScan *entry, KvStore *map)
 {
@@ -351,7 +348,7 @@ kv_reader_come_to(KvWindowReader *reader, uint64 segment)
 	return true;
 }
 
-/* Is all that scans have asked for of a span in windows?  Lock held. */
+/* Are all pieces of a span that scans have asked for in windows? Lock held. */
 static bool
 is_complete(const KvSpanKey *key)
 {
@@ -376,7 +373,7 @@ kv_window_is_there(uint32 cache_id, uint32 shard)
 	return there;
 }
 
-/* Step to the span before one, in the order of a scan; false: there is none. */
+/* Steps to the previous span in the order of a scan; false: there is none. */
 static bool
 step_back(const KvWindowScan *scan, KvSpanKey *key)
 {
@@ -410,7 +407,8 @@ kv_window_company(uint32 cache_id, KvScanStart *place)
 	if (other != NULL)
 	{
 		KvSpanKey	before = {cache_id, other->shard, other->segment};
-		uint32		steps = 0;	/* of a shard that has left the map none leads back to it */
+		/* bounds the loop: from a shard that has left the map no step leads back to it */
+		uint32		steps = 0;
 
 		do
 		{

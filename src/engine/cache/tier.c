@@ -1,38 +1,37 @@
 /*
  * tier.c
- *		The second tier: frames that have left the recent ring, in a file on a fast local
- *		device.
+ *		The second tier: frames that have left the recent ring, in a file on a fast local device.
  *
- * For servers whose tables lie on slow storage, over a network say, beside a local device
- * that may be lost at any time.  The file is nobody's home: what is in it is in value files,
- * too, and is verified when it is read (I 4).
+ * It is for servers whose tables are on slow storage, such as a network, and that have a local
+ * device as well, which may be lost at any time. The file is only a copy: all its contents are in
+ * value files, too, and are verified when they are read (I 4).
  *
- *		recent ring ──about to leave──▸ tier writer ──one write──▸ tier ──the hand comes round──▸
- *		gone
+ *		recent ring ──about to leave──▸ tier writer ──one write──▸ tier ──reached by the hand──▸ gone
  *		                                    └──too late──▸ dropped
  *
- * The writer takes what leaves the ring next, in its order, and frees it there when it is in
- * the file: so it is in one of them, but for a moment.  If the device does not keep up, what
- * leaves meanwhile is dropped; nobody waits for a cache.
+ * The writer takes the frames that leave the ring next, in their order, and frees them in the ring
+ * when they are in the file. So a frame is in both for a moment only. If the device does not keep
+ * up, leaving frames are dropped; no process waits for a cache.
  *
- * A compaction puts what it moves there, too, in its new address, if it was in the tier or in the
- * ring (kv_tier_put): under its old address nobody asks for it any more, and it leaves with its
- * age.
+ * A compaction also puts moved values into the tier, at their new addresses, if they were in the
+ * tier or in the ring (kv_tier_put). Readers ask no more for the old addresses, which leave the
+ * tier with age.
  *
- * Places of the file are frames (frame.h).  Before one is written its frame is dropped, so
- * who reads it meanwhile finds the sequence changed and reads the value's own file.
+ * The file is divided into frames (frame.h). Before a frame is written it is dropped. A process
+ * that reads it at the same time finds its sequence changed, and reads the value's own file.
  *
- * The writer has a lock on the file, so that two servers with the same setting, one of them a
- * standby say, do not have the same file.  Everybody else looks whether what has its name is it.
+ * The writer holds a lock on the file, so two servers with the same setting, such as a primary and
+ * a standby, do not use the same file. Other processes check that the file with this name is the
+ * locked one.
  *
- * Without the file nothing fails: the first error switches the tier off until the next
- * start, with one message.
+ * The server works without the file: the first error switches the tier off until the next start,
+ * with one message.
  *
- * When the server stops it marks the file: a foot behind the frames gets a stamp that no other
- * stop has (kv_tier_mark), and warm.c notes which frames are there.  The next start keeps a
- * file that has such a foot and that nobody else can have made, and removes the foot: whatever
- * happens then, the file is not taken for what it was.  Frames come back, of stores that are
- * open, if the note has the same stamp, and if their places were not used in between.
+ * When the server stops it marks the file: a foot after the frames gets a stamp that is unique
+ * (kv_tier_mark), and warm.c notes which frames the file has. The next start keeps a file with such
+ * a foot that no other user can have made. It clears the foot, so the file does not look marked
+ * whatever happens then. Frames of open stores become available again if the note has the same
+ * stamp, and if their places were not used since.
  */
 #include "postgres.h"
 
@@ -56,17 +55,17 @@
 #include "engine/io/io.h"
 
 #define KV_TIER_NAP_MS	1000
-#define KV_TIER_START_MS	100		/* between two looks whether there is a writer … */
-#define KV_TIER_STARTS	600		/* … so many */
-#define KV_TIER_LOCK_MS	10		/* at a stop, between two looks whether the writer is gone … */
-#define KV_TIER_LOCKS	500		/* … so many */
+#define KV_TIER_START_MS	100		/* interval between checks for a writer */
+#define KV_TIER_STARTS	600		/* maximum number of such checks */
+#define KV_TIER_LOCK_MS	10	/* at a stop: interval between checks whether the writer has ended */
+#define KV_TIER_LOCKS	500		/* maximum number of such checks */
 
-#define KV_TIER_TURN_MS	100		/* so long a compaction waits for others' writes */
+#define KV_TIER_TURN_MS	100		/* a compaction waits so long for writes by others */
 
 #define KV_TIER_MAGIC	0x4b565449	/* "KVTI" */
 #define KV_TIER_VERSION	1
 
-/* Behind the frames, in a block of its own, from a clean stop to the next start. */
+/* After the frames, in a block of its own, from a clean stop to the next start. */
 typedef struct KvTierFoot
 {
 	uint32		magic;
@@ -91,22 +90,23 @@ typedef enum KvTierState
 typedef struct KvTier
 {
 	pg_atomic_uint32 state;
-	KvIoInode	inode;			/* of the file, since it is on */
-	uint64		stamp;			/* of the foot that the file had at the start; 0: none */
-	LWLock		writing;		/* one writes frames at a time; taken before the ring's lock */
-	/* by that lock: the server stops, and nobody writes frames any more */
+	KvIoInode	inode;			/* identifies the file while the tier is on */
+	uint64		stamp;			/* stamp of the foot at the start; 0: none */
+	/* held by the one process that writes frames; taken before the ring's lock */
+	LWLock		writing;
+	/* under that lock: the server stops, and no process writes frames any more */
 	bool		marked;
 	pg_atomic_uint64 counters[KV_TIER_COUNTERS];
 } KvTier;
 
 static char *tier_path;
-static int	tier_size_mb;			/* no less than 2: the writer takes KV_LEAVING_FRAMES at once */
+static int	tier_size_mb;			/* at least 2: the writer takes KV_LEAVING_FRAMES at once */
 
 static KvTier *tier;
 static KvFrameRing ring;
-static File tier_file = -1;		/* of who writes frames */
-static File read_file = -1;		/* of who reads them */
-static int	tier_lock = -1;		/* the writer's */
+static File tier_file = -1;		/* for writing frames */
+static File read_file = -1;		/* for reading frames */
+static int	tier_lock = -1;		/* the writer's lock on the file */
 
 /* ---- shared memory ---- */
 
@@ -117,7 +117,7 @@ frame_count(void)
 		(uint32) tier_size_mb * (1024 * 1024 / KV_FRAME_SIZE) - 1;
 }
 
-/* The last frame's room is the foot's. */
+/* The foot takes the space of one more frame. */
 static uint64
 file_size(void)
 {
@@ -126,7 +126,7 @@ file_size(void)
 
 #define KV_TIER_SUFFIX	".tier"
 
-/* A file of that name may be removed at a start, so it must not be one that somebody needs. */
+/* A start may remove a file with this name, so it must not be a file that is needed. */
 static bool
 check_path(char **path, void **extra, GucSource source)
 {
@@ -263,7 +263,7 @@ kv_tier_failed(int err)
 	switch_off(KV_TIER_ON, err);
 }
 
-/* Open the file that this server has, if it still has its name; -1 and errno. */
+/* Opens this server's file, if it still has its name; -1 and errno. */
 static File
 open_own(int flags, KvIoKind kind)
 {
@@ -277,8 +277,8 @@ open_own(int flags, KvIoKind kind)
 }
 
 /*
- * Is the tier off? Then its file, which may have been removed, keeps no space for this process's
- * sake. No read is under way.
+ * Is the tier off? If so, closes this process's descriptors, so that a removed file keeps no space.
+ * No read is under way.
  */
 static bool
 is_off(void)
@@ -344,7 +344,7 @@ kv_tier_find(uint32 cache_id, KvAddress address, uint32 len, KvTierPlace *place)
 	if (first == len)
 		return true;
 
-	/* the rest of it must lie behind that in the file, too */
+	/* the rest must follow it in the file, too */
 	place->nparts = 2;
 	return find_part(cache_id, number + 1, 0, len - first, &place->parts[1]) &&
 		place->parts[1].frame == place->parts[0].frame + 1;
@@ -389,7 +389,7 @@ kv_tier_forget(uint32 cache_id, KvAddress address, uint64 len)
 	{
 		uint32		frame;
 
-		/* they may be in several */
+		/* several frames may have them */
 		while (kv_frame_find(&ring, cache_id, number, 0) != KV_NO_FRAME)
 		{
 			LWLockAcquire(&ring.control->lock, LW_EXCLUSIVE);
@@ -403,7 +403,10 @@ kv_tier_forget(uint32 cache_id, KvAddress address, uint64 len)
 
 /* ---- from a clean stop to the next start ---- */
 
-/* The writer's lock, when the writer has ended; -1: somebody keeps it, or there is no such file. */
+/*
+ * Takes the writer's lock when the writer has ended; -1: another process holds it, or there is no
+ * such file.
+ */
 static int
 lock_behind_writer(void)
 {
@@ -419,7 +422,7 @@ lock_behind_writer(void)
 	return lock;
 }
 
-/* Write the foot.  False: it could not, or it is not a file that the next start would keep. */
+/* Writes the foot. False: that failed, or the next start would not keep the file. */
 static bool
 write_foot(const char *block)
 {
@@ -528,7 +531,7 @@ foot_is_sound(const KvTierFoot *foot)
 		foot->crc == kv_crc(foot, offsetof(KvTierFoot, crc));
 }
 
-/* Is there a file that this server has marked? It is in use again then, and not marked any more. */
+/* Keeps a file that this server has marked, and clears its mark. False: there is no such file. */
 static bool
 keep_file(void)
 {
@@ -562,7 +565,7 @@ keep_file(void)
 	return true;
 }
 
-/* Keep or make the file, whose lock comes to this process.  Returns 0 or an errno. */
+/* Keeps or makes the file, and takes its lock. Returns 0 or an errno. */
 static int
 first_file(void)
 {
@@ -584,7 +587,7 @@ first_file(void)
 	return tier_lock < 0 ? errno : 0;
 }
 
-/* The same file, if this is another writer. */
+/* Takes the lock of the same file again, for a later writer. */
 static int
 same_file(void)
 {
@@ -596,7 +599,7 @@ same_file(void)
 	return inode.device == tier->inode.device && inode.number == tier->inode.number ? 0 : ESTALE;
 }
 
-/* Keep or make the file, if this is the first writer since the start, and open it. */
+/* Opens the file. The first writer since the start keeps or makes it. */
 static void
 begin_file(void)
 {
@@ -618,7 +621,7 @@ begin_file(void)
 		pg_atomic_compare_exchange_u32(&tier->state, &state, KV_TIER_ON);
 }
 
-/* Free so many places from the hand on, which do not wrap around.  Returns the first. */
+/* Frees n consecutive frames from the hand on, which do not wrap around. Returns the first. */
 static uint32
 free_places(uint32 n)
 {
@@ -637,7 +640,7 @@ free_places(uint32 n)
 	return first;
 }
 
-/* A frame is in the file, at the hand: have it found there. */
+/* Publishes a frame that is in the file at the hand. */
 static void
 publish(uint32 cache_id, uint64 number, uint32 valid)
 {
@@ -652,8 +655,8 @@ publish(uint32 cache_id, uint64 number, uint32 valid)
 }
 
 /*
- * Write bytes of so many frames, the first of them from an offset on, to the places at the hand.
- * False: it failed.
+ * Writes bytes of n frames, from an offset in the first one on, to the frames at the hand. False:
+ * the write failed.
  */
 static bool
 write_frames(const char *bytes, Size len, uint32 from, uint32 n)
@@ -670,7 +673,7 @@ write_frames(const char *bytes, Size len, uint32 from, uint32 n)
 	return err == 0;
 }
 
-/* May this process write frames?  The lock is held. */
+/* May this process write frames? The lock is held. */
 static bool
 may_write(void)
 {
@@ -685,7 +688,7 @@ may_write(void)
 	return tier_file >= 0;
 }
 
-/* Move what leaves the recent ring next; false: there is nothing. */
+/* Moves the frames that leave the recent ring next; false: there are none. */
 static bool
 move_frames(char *buffer)
 {
@@ -707,7 +710,7 @@ move_frames(char *buffer)
 	return true;
 }
 
-/* Are so many frames at the hand of no use to anybody?  The lock is held, so the hand stays. */
+/* Are the n frames at the hand unused? The lock is held, so the hand does not move. */
 static bool
 are_free(uint32 n)
 {
@@ -722,8 +725,8 @@ are_free(uint32 n)
 }
 
 /*
- * Take the lock under which frames are written, if that is free soon. Who has it writes to the
- * device, and may stand there: after a wait in vain nobody waits until the lock was free once.
+ * Takes the lock for writing frames, if it is soon free. Its holder writes to the device, and may
+ * hang there. After a wait in vain this process does not wait again until the lock was free once.
  */
 static bool
 may_have_turn(void)
@@ -794,5 +797,5 @@ kv_tier_writer_main(Datum arg)
 			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 							 KV_TIER_NAP_MS, KV_WAIT_IDLE);
 	}
-	proc_exit(1);				/* so that the postmaster starts it again, unless it stops itself */
+	proc_exit(1);				/* the postmaster starts it again, unless the server stops */
 }

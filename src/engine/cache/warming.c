@@ -1,10 +1,10 @@
 /*
  * warming.c
- *		Blocks are read into the value cache, or the recent ring, before anybody asks for them.
+ *		Reads blocks into the value cache or the recent ring before sessions ask for them.
  *
- * They are named one by one, and read many at once. Blocks between two that were named are read
- * with them if they are few: mostly half of a table or more is named, and a device may count reads
- * rather than bytes.
+ * Callers add one block at a time; many are read at once. A few blocks between two added ones are
+ * read with them. Mostly half of a table or more is added, and a device may limit reads rather than
+ * bytes.
  */
 #include "postgres.h"
 
@@ -17,20 +17,21 @@
 
 #define KV_WARM_READ	(256 * 1024)
 #define KV_WARM_READS	16
-#define KV_WARM_GAP		(32 * 1024) /* of what was not asked for, in a read */
+/* maximum number of unrequested bytes between two blocks of a read */
+#define KV_WARM_GAP		(32 * 1024)
 
 struct KvWarming
 {
 	const KvStoreKey *key;
 	uint32		cache_id;
-	char	   *buffer;			/* KV_WARM_READS of KV_WARM_READ, aligned, in … */
-	char	   *memory;			/* … this */
+	char	   *buffer;			/* KV_WARM_READS of KV_WARM_READ bytes, aligned */
+	char	   *memory;			/* the allocation that has the buffer */
 	KvIoRequest reads[KV_WARM_READS];
 	KvAddress	addresses[KV_WARM_READS];
-	uint64		asked[KV_WARM_READS];	/* a bit for each block of it that is to be kept */
+	uint64		asked[KV_WARM_READS];	/* a bit for each block of a read that is to be kept */
 	int			nreads;
-	bool		recent;			/* … in the recent ring */
-	uint64		kept;			/* blocks */
+	bool		recent;			/* present blocks are for the recent ring */
+	uint64		kept;			/* number of blocks kept */
 };
 
 StaticAssertDecl(KV_WARM_READ / KV_BLOCK <= 64, "a bit for each block of a read");
@@ -47,7 +48,7 @@ kv_warming_begin(const KvStoreKey *key, uint32 cache_id)
 	return warming;
 }
 
-/* Read what has been gathered, and keep it.  What cannot be read is passed by. */
+/* Reads the blocks that were added, and keeps them. Skips those that cannot be read. */
 static void
 read_block_window(KvWarming *warming)
 {
@@ -78,7 +79,7 @@ read_block_window(KvWarming *warming)
 	KV_STOP_POINT("warm_read");
 }
 
-/* Can the last read go on up to a block? */
+/* Can the last read be extended to a block? */
 static bool
 reaches(const KvWarming *warming, KvAddress address)
 {

@@ -33,14 +33,14 @@ kv_window_number(void)
 	return kv_window_cache_kb / (KV_WINDOW_SIZE / 1024);
 }
 
-/* Scans that can be registered at a time; one more reads without windows. */
+/* Maximum number of registered scans; one more reads without windows. */
 static int
 scan_count(void)
 {
 	return MaxBackends * 2;
 }
 
-/* Spans that can have a window, and those for which workers claim their first one. */
+/* Maximum number of spans: with a window, or for which a worker claims its first one. */
 static int
 span_count(void)
 {
@@ -93,7 +93,7 @@ make_hashes(void)
 								 HASH_ELEM | HASH_BLOBS | HASH_FIXED_SIZE);
 }
 
-/* The window's sequence must be odd, unless nobody has seen it yet. */
+/* The window's sequence must be odd, unless no process has seen it yet. */
 static void
 push_free(int window)
 {
@@ -163,7 +163,10 @@ kv_span_retire(KvSpan *span)
 	return true;
 }
 
-/* Spans of which nothing could be loaded stay, to know that, until room is needed. */
+/*
+ * Forgets spans without windows. They are kept, as a note of failed loads, until capacity is
+ * needed.
+ */
 static void
 retire_empty_spans(void)
 {
@@ -187,14 +190,14 @@ kv_span_failed(const KvSpan *span, TimestampTz now)
 	return span->failed != 0 && now - span->failed < (int64) kv_window_wait_ms * 1000;
 }
 
-/* How many pieces an extent has, those counted that it has a part of. */
+/* The number of pieces of which an extent has at least a part. */
 static uint32
 pieces_of(const KvExtent *extent)
 {
 	return (extent->end + KV_WINDOW_SIZE - 1) / KV_WINDOW_SIZE - extent->begin / KV_WINDOW_SIZE;
 }
 
-/* The span's nth piece and up to where it is written; false: it has no so many. */
+/* Gets the span's nth piece and the end of its written bytes; false: it has fewer pieces. */
 static bool
 nth_piece(const KvSpan *span, uint32 n, uint64 *piece, KvAddress *end)
 {
@@ -214,7 +217,7 @@ nth_piece(const KvSpan *span, uint32 n, uint64 *piece, KvAddress *end)
 	return false;
 }
 
-/* The number of a piece in its span.  If the span has lost it: how many pieces it has. */
+/* The index of a piece in its span; the number of its pieces if the span has lost the piece. */
 static uint32
 number_of(const KvSpan *span, uint64 piece)
 {
@@ -268,7 +271,7 @@ piece_key(const KvSpan *span, uint64 piece)
 	return key;
 }
 
-/* Take a window's piece out of the table; its span lacks the piece from now on. */
+/* Removes a window's piece from the table; its span lacks the piece from now on. */
 static void
 forget_piece(const KvWindow *window, KvSpan *span)
 {
@@ -277,8 +280,8 @@ forget_piece(const KvWindow *window, KvSpan *span)
 }
 
 /*
- * Take a VALID window from its span and make its sequence odd: readers that are copying
- * from it find out.
+ * Takes a VALID window from its span and makes its sequence odd, which readers that copy from it
+ * notice.
  */
 static void
 take_off(int i)
@@ -297,7 +300,7 @@ take_off(int i)
 	span->nvalid--;
 }
 
-/* Free the window of a piece, if it is VALID. */
+/* Frees the window of a piece, if it is VALID. */
 static void
 lose(const KvPieceKey *key)
 {
@@ -321,7 +324,7 @@ has_end(const KvExtents *extents, KvAddress end)
 	return false;
 }
 
-/* Free the windows of pieces that the span no longer has. */
+/* Frees the windows of pieces that the span no longer has. */
 static void
 lose_what_moved(const KvSpan *span)
 {
@@ -338,8 +341,8 @@ lose_what_moved(const KvSpan *span)
 }
 
 /*
- * More is wanted of the span, or it lies elsewhere.  What was loaded where an extent ended
- * has not all of it.
+ * Changes the extents of a span, because more is wanted or values have moved. A window loaded at
+ * the end of an old extent lacks the bytes after it.
  */
 static void
 ask_for(KvSpan *span, const KvExtents *wanted)
@@ -394,7 +397,7 @@ kv_span_miss(const KvSpanKey *key, uint64 piece, uint32 found_at)
 	bool		comes = true;
 	bool		known;
 
-	/* mostly the span knows that it lacks the piece, which changes nothing */
+	/* in most cases the span knows already that it lacks the piece */
 	do
 	{
 		KvSpan	   *span;

@@ -1,7 +1,6 @@
 /*
  * windowcheck.c
- *		Do the lists and tables of the range cache agree with each other?  For tests;
- *		test builds only.
+ *		Checks that the lists and tables of the range cache agree; in test builds only.
  */
 #include "postgres.h"
 
@@ -24,7 +23,8 @@ find_problem(void)
 	KvPiece    *piece;
 	KvWindowBlock *block;
 	int			nwindows = kv_window_cache->nwindows;
-	int		   *lists = palloc0(nwindows * sizeof(int));	/* that each window is in */
+	/* number of lists that have each window */
+	int		   *lists = palloc0(nwindows * sizeof(int));
 	uint64		nloading = 0;
 	int			n = 0;
 
@@ -63,7 +63,7 @@ find_problem(void)
 	{
 		bool		loading = pg_atomic_read_u64(&kv_windows[i].sequence) % 2 != 0;
 
-		/* one that is being loaded is of no span */
+		/* a window that is being loaded belongs to no span */
 		lists[i] += !loading;
 		nloading += loading;
 		if ((kv_windows[i].block_state == KV_BLOCK_WINDOW_LOADED) == loading)
@@ -108,7 +108,7 @@ find_problem(void)
 	return nloading == 0 ? NULL : "spans load other windows";
 }
 
-/* What is wrong with the range cache; NULL: nothing. */
+/* Describes a problem of the range cache; NULL: there is none. */
 Datum
 kvfdw_range_problem(PG_FUNCTION_ARGS)
 {
