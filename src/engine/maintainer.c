@@ -442,7 +442,7 @@ look_for_compaction(KvStore *store, void *arg)
 }
 
 /*
- * Start workers for work that had no place or write buffer before, or that no process has asked
+ * Start workers for work that had no place or process slot before, or that no process has asked
  * for.
  */
 static void
