@@ -1,18 +1,18 @@
 /*
  * memtable.c
- *		A shard's recent versions: a B+tree in shared memory.
+ *		A memtable: recent versions of a shard's keys, in a B+tree in shared memory.
  *
- * Leaves hold items (one per key) in key order; an item heads a chain of
- * versions, newest first.  Items and versions are only ever added; all the
- * memory goes at once when a flush has taken the contents over.  So there is
- * no deletion and no reuse, and a cursor stays good as long as the shard's
- * lock is held (shared to read, exclusive to add).
+ * Leaves hold items (one per key) in key order; an item is the head of a chain of versions,
+ * newest first.  Items and versions are only ever added; all memory is freed at once when a
+ * flush has written the contents.  So there is no deletion and no reuse, and a cursor stays
+ * good as long as the shard's lock is held (shared to read, exclusive to add).
  *
- * Nodes compare by eight key bytes, and touch the item only to break a tie.  Where
- * the first eight do not tell all keys of a node apart, which is found out when it is
- * split, it has the beginning of its keys once and compares what comes behind. Memory comes in
- * chunks from the area whose size is kvfdw.memtable_memory (I 12); an addition first makes sure of
- * all it may need, so it happens whole or not at all.
+ * Nodes compare eight bytes of a key, and read the item only to break a tie.  If the first
+ * eight bytes do not distinguish all keys of a node, which is determined when it is split, the
+ * node stores the common beginning of its keys once and compares the bytes after it.
+ *
+ * Memory comes in chunks from the area, whose size is kvfdw.memtable_memory (I 12).  An
+ * addition first reserves all that it may need, so it happens completely or not at all.
  */
 #include "postgres.h"
 
@@ -23,7 +23,7 @@
 #include "engine/index/memtable.h"
 
 #define KV_NODE_FANOUT	64
-#define KV_NODE_BEGINNING	40	/* with that, the prefixes begin a cache line */
+#define KV_NODE_BEGINNING	40	/* such that the prefixes begin a cache line */
 #define KV_VALUE_FILE_MIN	((Size) 4096)
 #define KV_VALUE_FILE_MAX	((Size) 65536)
 
@@ -42,10 +42,10 @@ typedef struct KvNode
 {
 	uint16		n;
 	uint16		leaf;
-	uint32		common;			/* bytes of beginning */
+	uint32		common;			/* used bytes of beginning */
 	dsa_pointer next;			/* leaves only */
 	dsa_pointer prev;
-	/* of the keys of all items; prefixes are behind it */
+	/* the common beginning of the keys of all items; prefixes are taken after it */
 	uint8		beginning[KV_NODE_BEGINNING];
 	uint64		prefix[KV_NODE_FANOUT];
 	dsa_pointer item[KV_NODE_FANOUT];
@@ -84,7 +84,7 @@ node_prefix(const KvNode *node, const uint8 *key, int keylen)
 	return kv_key_prefix_behind(key, keylen, node->common);
 }
 
-/* Index of the first entry of the node, from one on, whose key is >= key (or n). */
+/* Index of the first entry of the node, from index "from" on, whose key is >= key (or n). */
 static int
 node_search(const KvNode *node, int from, const uint8 *key, int keylen)
 {
@@ -110,7 +110,7 @@ node_search(const KvNode *node, int from, const uint8 *key, int keylen)
 	return from + (int) low;
 }
 
-/* Is entry i, which may be n, the one of this key? */
+/* Has entry i, which may be n, this key? */
 static bool
 node_has_key(const KvNode *node, int i, const uint8 *key, int keylen)
 {
@@ -128,7 +128,7 @@ inner_slot(const KvNode *node, const uint8 *key, int keylen)
 {
 	int			i = node_search(node, 1, key, keylen);
 
-	/* node_search gives the first >= key; an equal separator belongs to its child */
+	/* node_search returns the first >= key; an equal separator belongs to its child */
 	return node_has_key(node, i, key, keylen) ? i : i - 1;
 }
 
@@ -172,7 +172,7 @@ kv_memtable_find(const KvMemtable *memtable, const uint8 *key, int keylen)
 	return NULL;
 }
 
-/* The only entry of a leaf that has the key's prefix; n: there is none, -1: there are several. */
+/* The only entry of a leaf with the key's prefix; n: there is none, -1: there are several. */
 static int
 leaf_candidate(const KvNode *leaf, KvKey key)
 {
@@ -300,7 +300,7 @@ kv_memtable_prev(KvMemtableCursor *cursor)
 	return cursor_item(cursor);
 }
 
-/* The share of a subtree's items that come before a key, were all children alike. */
+/* The share of a subtree's items that are before a key, if all children had the same size. */
 static double
 share_before(const KvNode *node, uint32 level, KvKey key)
 {
@@ -346,7 +346,7 @@ kv_memtable_at_share(const KvMemtable *memtable, double share, KvMemtableCursor 
 	}
 }
 
-/* Make sure that size bytes can be taken from the newest chunk. */
+/* Ensure that size bytes can be taken from the newest chunk. */
 static bool
 reserve(KvMemtable *memtable, Size size)
 {
@@ -389,7 +389,7 @@ take(KvMemtable *memtable, Size size)
 	return pointer;
 }
 
-/* Have so many bytes of the keys, with which all of them begin, as their beginning. */
+/* Set the common beginning of the keys to this length. */
 static void
 node_set_common(KvNode *node, int common)
 {
@@ -404,7 +404,7 @@ node_set_common(KvNode *node, int common)
 	}
 }
 
-/* A key is to be put into the node: its beginning must be that of this one, too. */
+/* Before a key is put into the node: shorten the beginning to what the key has in common. */
 static void
 node_make_fit(KvNode *node, const KvMemtableItem *item)
 {
@@ -415,7 +415,7 @@ node_make_fit(KvNode *node, const KvMemtableItem *item)
 		node_set_common(node, common);
 }
 
-/* After a split: the keys may have more in common now, and be told apart by what is behind. */
+/* After a split: the keys may have a longer beginning in common. */
 static void
 node_find_common(KvNode *node)
 {
@@ -549,7 +549,7 @@ kv_memtable_locate(const KvMemtable *memtable, const uint8 *key, int keylen,
 		place->item = kv_address(leaf->item[place->at]);
 }
 
-/* Is there memory for one version more, of a new key if there is no item? */
+/* Is there memory for one more version, and for a new key if there is no item? */
 static bool
 reserve_for(KvMemtable *memtable, const KvMemtablePosition *place, Size item_size)
 {

@@ -1,9 +1,9 @@
 /*
  * memtable.h
- *		A memtable: recent versions of a shard's keys, a B+tree in shared memory.
+ *		A memtable: recent versions of a shard's keys, in a B+tree in shared memory.
  *
- * Takes no lock: the shard's is held, shared to read and exclusive to change.
- * Memory comes from the area; kv_memtable_add returns NULL if there is none.
+ * Locks:  takes none; the caller holds the shard's lock, shared to read and exclusive to
+ * change.  Memory: from the area; kv_memtable_add returns NULL if there is none.
  */
 #ifndef KV_MEMTABLE_H
 #define KV_MEMTABLE_H
@@ -23,7 +23,7 @@ typedef struct KvMemtable
 	uint32		nitems;			/* keys */
 	uint64		nversions;
 	uint64		value_bytes;	/* sum of lengths of its versions' values */
-	uint64		oldest_xid;		/* of its versions; 0: it has none */
+	uint64		oldest_xid;		/* of its versions; 0: there are none */
 	Size		bytes;
 } KvMemtable;
 
@@ -46,12 +46,12 @@ typedef struct KvMemtableCursor
 	int			index;
 } KvMemtableCursor;
 
-/* Where in the tree a key's item is or belongs; good until something is added. */
+/* The position of a key's item, or where it would be inserted; good until an addition. */
 #define KV_MAX_HEIGHT	12
 
 typedef struct KvMemtablePosition
 {
-	KvMemtableItem *item;		/* NULL: the key is not there */
+	KvMemtableItem *item;		/* NULL: the key has no item */
 	int			at;				/* index in the leaf */
 	dsa_pointer path[KV_MAX_HEIGHT];	/* nodes, the leaf first */
 	int			slots[KV_MAX_HEIGHT];
@@ -62,37 +62,36 @@ typedef struct KvMemtableMemory
 {
 	pg_atomic_uint64 bytes;		/* in use */
 	ConditionVariable freed;
-	/* somebody waits, and since then the maintainer has not come; 0: nobody does */
+	/* when a process began to wait and the maintainer has not responded; 0: none waits */
 	pg_atomic_uint64 wanted;
 } KvMemtableMemory;
 
 extern KvMemtableMemory *kv_memtable_memory;
 
 extern void kv_memtable_memory_init(void); /* in the shmem startup hook, once */
-extern Size kv_memtable_limit(void); /* bytes of one shard's memtable that call for a flush */
+extern Size kv_memtable_limit(void); /* size of one shard's memtable that requires a flush */
 
 /* Find where the versions of a key are, or would be. */
 extern void kv_memtable_locate(const KvMemtable *memtable, const uint8 *key, int keylen,
 							   KvMemtablePosition *place);
 /*
- * Add a version as its key's newest and return where it now lives.  NULL, and
- * nothing changed, if there is no memory.  The lock has been held since place was
- * located.
+ * Add a version as its key's newest and return its address.  NULL, and nothing changed, if
+ * there is no memory.  The lock has been held since place was located.
  */
 extern KvVersion *kv_memtable_add(KvMemtable *memtable, KvMemtablePosition *place, const uint8 *key,
 								  int keylen, const KvVersion *version);
 /* The key's item, or NULL. */
 extern KvMemtableItem *kv_memtable_find(const KvMemtable *memtable, const uint8 *key, int keylen);
 /*
- * Likewise of several keys, up to KV_FOUND_TOGETHER, which takes less time for each: what the
- * search for one needs next is fetched while others are searched for.
+ * As kv_memtable_find, for up to KV_FOUND_TOGETHER keys at once, which takes less time for
+ * each: data for the search of one key are fetched while others are searched.
  */
 extern void kv_memtable_find_all(const KvMemtable *memtable, const KvKey *keys, int n,
 								 KvMemtableItem **items);
 
-/* A cursor, and the item that is returned, are good while the lock is held. */
+/* A cursor, and a returned item, are good while the lock is held. */
 
-/* First item at or behind the key, or NULL: then the cursor is nowhere. */
+/* The first item at or after the key, or NULL: then the cursor is invalid. */
 extern KvMemtableItem *kv_memtable_seek(const KvMemtable *memtable, const uint8 *key, int keylen,
 										KvMemtableCursor *cursor);
 /* Last item before the key (NULL: the last), or NULL. */
@@ -101,13 +100,13 @@ extern KvMemtableItem *kv_memtable_seek_before(const KvMemtable *memtable, const
 											   KvMemtableCursor *cursor);
 extern KvMemtableItem *kv_memtable_next(KvMemtableCursor *cursor); /* NULL: that was the last */
 extern KvMemtableItem *kv_memtable_prev(KvMemtableCursor *cursor); /* NULL: that was the first */
-/* About how many items come before the key (data NULL: all).  Touches a node per level. */
+/* About how many items are before the key (data NULL: all)?  Reads one node per level. */
 extern double kv_memtable_rank(const KvMemtable *memtable, KvKey key);
-/* The item behind about this share, of 0 to 1, of all; NULL: there is none. */
+/* The item after about this share, from 0 to 1, of all items; NULL: there is none. */
 extern KvMemtableItem *kv_memtable_at_share(const KvMemtable *memtable, double share,
 											KvMemtableCursor *cursor);
 
-/* Give all memory back.  No other process can reach this memtable any more; needs no lock. */
+/* Free all memory.  No other process can reach this memtable any more; needs no lock. */
 extern void kv_memtable_free(KvMemtable *memtable);
 
 #endif							/* KV_MEMTABLE_H */

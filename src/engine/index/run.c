@@ -1,31 +1,28 @@
 /*
  * run.c
- *		Runs: mapping, reading and searching them; run.h is the contract.
+ *		Mapping, reading and searching runs; run.h is the contract.
  *
- * The bytes are described in runformat.h, the writer is runwrite.c, and what is
- * verified runcheck.c.
+ * runformat.h describes the bytes, runwrite.c is the writer, and runcheck.c verifies.
  *
- * What is kept here:
+ * Invariants:
+ *
  *  - I 8: a mapping outlives the unlinking of its file.
- *  - I 11: a page's CRC also covers the identity of the run and the number of
- *    the page, so a page that belongs elsewhere does not pass.  A page is
- *    verified, and its layout proved to lie inside it, before anything else
- *    reads it, once per mapping.
- *  - I 11: a page that the kernel cannot read, whether for the first time or again,
- *    is an ERROR.  The mapping is guarded (io/guard.c): loads from such a page give
- *    zeros, and every function here looks, before it returns, whether any has.  The
- *    caller reads the key that kv_run_entry points to later, so it calls
- *    kv_run_trust() when it has finished with keys.  The mapping is then given up,
- *    and made anew when the run is next pinned.
- *  - I 12: mappings are bounded by kvfdw.max_mapped_runs, except for those in
- *    use.
+ *  - I 11: a page's CRC also covers the identity of the run and the number of the page, so a
+ *    misplaced page is detected.  A page is verified, and its layout proved to be inside it,
+ *    before any other use, once per mapping.
+ *  - I 11: a page that the kernel cannot read, whether for the first time or again, is an
+ *    ERROR. The mapping is guarded (io/guard.c): loads from such a page return zeros, and every
+ *    function here checks, before it returns, whether that has happened.  The caller reads the
+ *    key that kv_run_entry points to later, so it calls kv_run_trust() when it has finished
+ *    with keys.  The run is then mapped again when it is next pinned.
+ *  - I 12: mappings are bounded by kvfdw.max_mapped_runs, except for those in use.
  *
- * A mapping keeps the space of a file that was removed, so those go soon (kv_run_let_go): else
- * a process would come to hold as many replaced runs as it may have mapped.
+ * A mapping keeps the space of a removed file, so such mappings are dropped soon
+ * (kv_run_let_go).  Otherwise a process would come to hold as many replaced runs as it may have
+ * mapped.
  *
- * Mappings are private to the process and need no lock.  They are known by
- * their ids, not by path: a run number is never used twice in one opening of a
- * store.
+ * Mappings are private to the process and need no lock.  Their key is their ids, not the path:
+ * a run number is never used twice in one opening of a store.
  */
 #include "postgres.h"
 
@@ -46,7 +43,7 @@
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 
-/* How many of a page's prefixes a search fetches at once: all of most pages. */
+/* How many of a page's prefixes a search fetches at once: all, of most pages. */
 #define PREFIXES_FETCHED	128
 
 #define UNREADABLE			"page cannot be read"
@@ -69,19 +66,20 @@ struct KvRun
 	KvRunHeader header;
 	pg_crc32c	identity_crc;
 
-	/* mapped */
+	/* if mapped */
 	char	   *map;			/* NULL: it is open, not mapped */
 	Size		size;
 	const uint64 *fence;
-	uint8	   *common;			/* header.common bytes, with which all pages begin; NULL: none */
+	uint8	   *common;			/* header.common bytes, the beginning of all pages' first keys;
+								 * NULL: none */
 	uint8	   *verified;		/* a bit per entry page */
-	uint64		near;			/* pages that begin before the key that was sought last */
+	uint64		near;			/* number of pages that begin before the key of the last search */
 	KvIoGuard	guard;
 	int			pins;
 	bool		unreadable;		/* a page of the mapping has been replaced by zeros */
 	dlist_node	lru;			/* in unpinned, most recently used first */
 
-	/* open, to be read from beginning to end */
+	/* if open, to be read from beginning to end */
 	File		file;
 	char	   *window;			/* WINDOW_PAGES entry pages */
 	uint64		window_first;
@@ -89,27 +87,27 @@ struct KvRun
 	uint64		verified_page;	/* of the window; npages: none */
 };
 
-/* How many pages of a run that is read are read at once. */
+/* How many pages of an open run are read at once. */
 #define WINDOW_PAGES		64
 
 static int	max_mapped_runs = 1024;
 
-/* so seldom is it looked for mapped files that have gone */
+/* time between checks for removed files */
 #define LOOK_US				USECS_PER_SEC
 
 static MemoryContext run_context = NULL;
 static HTAB *mapped_runs = NULL;
 static dlist_head unpinned = DLIST_STATIC_INIT(unpinned);
 
-static uint32 gone_seen = 0;	/* KvBase.runs_gone, … */
-static TimestampTz gone_looked = 0; /* … at the last look, which was then */
+static uint32 gone_seen = 0;	/* KvBase.runs_gone at the last check */
+static TimestampTz gone_looked = 0; /* when that was */
 
 /* Since the last kv_run_take_unreadable(), a pinned run was found unreadable. */
 static bool unreadable_pinned = false;
 
 /* ---- pages that cannot be read ---- */
 
-/* A guard has failed: mark its run and raise ERROR, unless it is no longer mapped. */
+/* A guard has failed: mark its run and raise ERROR, unless the run is no longer mapped. */
 static pg_noinline void
 report_unreadable(void)
 {
@@ -153,7 +151,7 @@ kv_run_take_unreadable(void)
 
 /* ---- mappings ---- */
 
-/* Of a run that is open, not mapped: read a page, and those behind it, into the window. */
+/* Read a page of an open run, and the following ones, into the window. */
 static void
 read_window(KvRun *run, uint64 pageno)
 {
@@ -169,7 +167,7 @@ read_window(KvRun *run, uint64 pageno)
 	run->window_pages = n;
 }
 
-/* Entry page pageno of a run that is open, verified; good until another page is asked for. */
+/* Entry page pageno of an open run, verified; good until another page is asked for. */
 static const char *
 read_page(KvRun *run, uint64 pageno)
 {
@@ -240,7 +238,7 @@ run_key(const KvRunIds *ids, RunKey *key)
 	key->opening = ids->opening;
 }
 
-/* ERROR unless this guarded mapping is sound. */
+/* ERROR unless this guarded mapping is valid. */
 static void
 verify_map(const char *path, const char *map, Size size, const KvRunIds *ids,
 		   const KvIoGuard *guard, RunHeaderPage *page)
@@ -265,8 +263,8 @@ verify_map(const char *path, const char *map, Size size, const KvRunIds *ids,
 }
 
 /*
- * Map and verify a run that is not in the cache.  NULL if the file is missing.
- * Leaves no mapping behind if it raises.
+ * Map and verify a run that is not in the cache.  NULL if the file is missing.  Leaves no
+ * mapping if it raises.
  */
 static KvRun *
 map_run(const char *path, const KvRunIds *ids, const RunKey *key)
@@ -367,7 +365,7 @@ kv_run_pin(const char *path, const KvRunIds *ids)
 	return run;
 }
 
-/* ---- runs whose files have gone ---- */
+/* ---- runs whose files were removed ---- */
 
 void
 kv_run_say_gone(void)
@@ -485,9 +483,8 @@ kv_run_page_prefix(KvRun *run, uint64 page, uint8 bytes[8])
 /* ---- searching ---- */
 
 /*
- * Does an entry with the key's own prefix come before the key?  Only runs of
- * variable keys need to look at it: among fixed ones a tie means that the
- * shorter one is the other's beginning.
+ * Is an entry with the key's own prefix before the key?  Only runs of variable keys have to
+ * read the entry: among fixed ones a tie means that the shorter one is the other's beginning.
  */
 static inline bool
 tie_before(KvRun *run, uint64 pageno, int index, const uint8 *key, int keylen)
@@ -502,8 +499,8 @@ tie_before(KvRun *run, uint64 pageno, int index, const uint8 *key, int keylen)
 }
 
 /*
- * Which of n sorted prefixes, of keys that begin with these bytes and behind them, are that
- * of the key: from *low to before *high.  Those before *low are of lesser keys.
+ * The range of n sorted prefixes, taken after this common beginning, that equal the key's: from
+ * *low to before *high.  Prefixes before *low are of lesser keys.
  */
 static inline void
 equal_behind(const uint64 *prefixes, uint64 n, const uint8 *common, int common_len,
@@ -519,8 +516,8 @@ equal_behind(const uint64 *prefixes, uint64 n, const uint8 *common, int common_l
 }
 
 /*
- * Are the pages that begin before the key as many as for the key that was sought last, or one
- * more?  Who goes through a table in the order of its keys finds most of them so.
+ * Do as many pages begin before the key as before the key of the last search, or one more?
+ * That is mostly so in a walk through a table in key order.
  */
 static inline bool
 is_near(KvRun *run, const uint8 *key, int keylen)
@@ -541,10 +538,7 @@ is_near(KvRun *run, const uint8 *key, int keylen)
 	return true;
 }
 
-/*
- * The number of pages whose first entry comes before the key; the last of them begins to be
- * fetched.
- */
+/* The number of pages whose first entry is before the key; begins to fetch the last of them. */
 static uint64
 pages_before(KvRun *run, const uint8 *key, int keylen)
 {
@@ -570,7 +564,7 @@ pages_before(KvRun *run, const uint8 *key, int keylen)
 	return low;
 }
 
-/* So many pages begin before the key: have the cursor where kv_run_seek has it. */
+/* So many pages begin before the key: set the cursor as kv_run_seek does. */
 static void
 seek_behind(KvRun *run, uint64 before, const uint8 *key, int keylen, KvRunCursor *cursor)
 {
@@ -579,7 +573,7 @@ seek_behind(KvRun *run, uint64 before, const uint8 *key, int keylen, KvRunCursor
 	cursor->page = before;
 	if (before > 0)
 	{
-		/* the answer is in the last of them, or starts the page behind it */
+		/* the result is in the last of them, or is the beginning of the next page */
 		uint64		pageno = before - 1;
 		const char *page = run_page(run, pageno);
 		int			common = page_common(page);

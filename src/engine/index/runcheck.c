@@ -1,9 +1,9 @@
 /*
  * runcheck.c
- *		What makes a run file sound: its header, its fence, its pages, its order.
+ *		Verifies a run file: its header, its fence, its pages, its order.
  *
- * run.c verifies pages when it first uses them; kv_run_check verifies a whole
- * run, reading the file, so that it can tell every page that cannot be read.
+ * run.c verifies pages when it first uses them; kv_run_check verifies a whole run, reading the
+ * file, so that it can report every unreadable page.
  */
 #include "postgres.h"
 
@@ -122,7 +122,8 @@ typedef struct RunCheck
 	KvRunHeader header;
 	char	   *pages;			/* CHECK_PAGES of them */
 	KvRunHeader sums;
-	uint8		common[KV_MAX_KEY]; /* header.common bytes, with which all pages begin */
+	uint8		common[KV_MAX_KEY]; /* header.common bytes, the beginning of all pages' first
+									 * keys */
 	uint8		last_key[KV_MAX_KEY];
 	int			last_len;		/* -1: none yet */
 	bool		damaged;
@@ -130,7 +131,10 @@ typedef struct RunCheck
 	void	   *arg;
 } RunCheck;
 
-/* The first key of a verified page, which has this prefix in the fence, if fence is not NULL. */
+/*
+ * Check the first key of a verified page, which has this prefix in the fence, unless fence is
+ * NULL.
+ */
 static void
 check_first(RunCheck *check, uint64 pageno, const uint64 *fence, const uint8 *key, int keylen)
 {
@@ -143,7 +147,7 @@ check_first(RunCheck *check, uint64 pageno, const uint64 *fence, const uint8 *ke
 		check->report(check->arg, check->path, offset, "page does not begin as the header says");
 }
 
-/* Everything that is wrong with one verified page, given the key before it. */
+/* Report all that is wrong with one verified page, given the previous key. */
 static void
 check_page(RunCheck *check, const char *page, uint64 pageno, const uint64 *fence)
 {
@@ -189,7 +193,7 @@ check_page(RunCheck *check, const char *page, uint64 pageno, const uint64 *fence
 	}
 }
 
-/* Read all of it, or report that it cannot be read. */
+/* Read all of a part, or report that it cannot be read. */
 static bool
 read_part(RunCheck *check, void *buffer, Size len, uint64 offset)
 {
@@ -203,7 +207,7 @@ read_part(RunCheck *check, void *buffer, Size len, uint64 offset)
 	return false;
 }
 
-/* The fence, or NULL: reported. */
+/* Read the fence; NULL: it was reported. */
 static uint64 *
 read_fence(RunCheck *check)
 {
@@ -224,7 +228,7 @@ read_fence(RunCheck *check)
 	return fence;
 }
 
-/* Entry pages from first on, as many as were read or can be read one by one. */
+/* Check entry pages from first on, as many as were read or can be read one by one. */
 static void
 check_pages(RunCheck *check, const uint64 *fence, uint64 first, uint64 n)
 {

@@ -1,13 +1,12 @@
 /*
  * runformat.h
- *		The bytes of a run file, shared by its writer (runwrite.c) and its
- *		readers (run.c, runcheck.c); nobody else includes this.
+ *		The bytes of a run file, for its writer (runwrite.c) and its readers (run.c,
+ *		runcheck.c) only.
  *
- * The file grammar is in docs/format.md.  In short: page 0 is the header and the
- * beginning that the first keys of all pages have in common, then
- * npages entry pages of 4 KB, then the fence, one 8-byte key prefix (base/key.h)
- * per page.  The prefixes of a page are of what comes behind the beginning that all
- * its keys have in common, those of the fence behind the one in page 0.
+ * docs/internals/format.md has the file's grammar.  In short: page 0 has the header and the
+ * common beginning of the first keys of all pages.  Then there are npages entry pages of 4 KB,
+ * and the fence, one 8-byte key prefix (base/key.h) per page.  The prefixes of a page are taken
+ * after the common beginning of all its keys, those of the fence after the one in page 0.
  */
 #ifndef KV_RUNFORMAT_H
 #define KV_RUNFORMAT_H
@@ -22,12 +21,12 @@
 #endif
 
 #define RUN_MAGIC			0x4E52564B	/* "KVRN" */
-#define RUN_FORMAT_VERSION	2	/* of runs of variable keys; 1 has no common beginnings */
+#define RUN_FORMAT_VERSION	2	/* of runs of variable keys; version 1 has no common beginnings */
 #define RUN_FORMAT_FIXED	1
 
 #define RUN_PAGE_SIZE		KV_BLOCK
-#define RUN_PAGE_UNFROZEN	0x0001	/* xid, cid and kind arrays are there */
-#define RUN_PAGE_VARIABLE	0x0002	/* key offsets and a key heap are there */
+#define RUN_PAGE_UNFROZEN	0x0001	/* it has xid, cid and kind arrays */
+#define RUN_PAGE_VARIABLE	0x0002	/* it has key offsets and a key heap */
 #define RUN_PAGE_UNIFORM	0x0004	/* no length array: all are uniform_len */
 #define RUN_PAGE_FLAGS \
 	(RUN_PAGE_UNFROZEN | RUN_PAGE_VARIABLE | RUN_PAGE_UNIFORM)
@@ -38,7 +37,8 @@ typedef struct RunPageHeader
 	uint16		n;				/* entries, at least 1 */
 	uint16		flags;
 	uint32		uniform_len;	/* length of every PUT, if RUN_PAGE_UNIFORM */
-	uint16		common;			/* bytes with which all keys begin, and behind which prefixes are */
+	uint16		common;			/* length of the common beginning of all keys, after which
+								 * prefixes are taken */
 	uint16		reserved;		/* 0 */
 } RunPageHeader;
 
@@ -49,7 +49,7 @@ StaticAssertDecl(offsetof(KvRunHeader, common) == 38, "run header layout");
 StaticAssertDecl(offsetof(KvRunHeader, nentries) == 48, "run header layout");
 StaticAssertDecl(offsetof(KvRunHeader, header_crc) == 92, "run header layout");
 
-/* What page 0 begins with; zeros follow. */
+/* The beginning of page 0; zeros follow. */
 typedef struct RunHeaderPage
 {
 	KvRunHeader header;
@@ -77,10 +77,10 @@ typedef struct PageLayout
 	int			cids;
 	int			offsets;		/* n + 1 of them */
 	int			kinds;
-	int			end;			/* first byte behind the arrays */
+	int			end;			/* first byte after the arrays */
 } PageLayout;
 
-/* What a page's CRC starts with. */
+/* The first bytes of a page's CRC. */
 typedef struct RunIdentity
 {
 	uint64		directory_id;
@@ -142,7 +142,7 @@ identity_crc(const KvRunHeader *header)
 	return crc;
 }
 
-/* Covers the header up to its CRC, and the beginning that keys have in common. */
+/* Covers the header up to its CRC, and the common beginning of keys. */
 static inline pg_crc32c
 header_crc(const RunHeaderPage *page)
 {
@@ -155,7 +155,7 @@ header_crc(const RunHeaderPage *page)
 	return crc;
 }
 
-/* Covers the run's identity, the page's number and the page behind the CRC. */
+/* Covers the run's identity, the page's number and the page after its CRC. */
 static inline pg_crc32c
 page_crc(pg_crc32c crc, uint64 pageno, const char *page)
 {
@@ -184,8 +184,8 @@ page_prefixes(const char *page)
 }
 
 /*
- * The layout of a verified page.  Of a mapped one every load may meet zeros where
- * its bytes were (io/guard.c), so nothing computed here leads out of the page.
+ * The layout of a verified page.  In a mapped page any load may return zeros (io/guard.c), so
+ * no result here may point out of the page.
  */
 static inline void
 page_layout_of(const char *page, PageLayout *layout, int *flags)
@@ -259,15 +259,15 @@ page_entry(const KvRunHeader *run, const char *page, int index, uint8 keybuf[8],
 		version->len = header->uniform_len;
 }
 
-/* Why a file of this size with this header page is not the run that ids names, or NULL. */
+/* Why is a file of this size with this header page not the run that ids names?  NULL: it is. */
 extern const char *kv_run_header_problem(const RunHeaderPage *page, Size size,
 										 const KvRunIds *ids, bool *newer);
-/* Likewise with this fence, whose checksum is in the header. */
+/* Why does this fence not match the checksum in the header?  NULL: it does. */
 extern const char *kv_run_fence_problem(const KvRunHeader *header, const uint64 *fence);
-/* Why this page may not be used, or NULL: then its layout lies inside it. */
+/* Why may this page not be used?  NULL: it may, and its layout is inside the page. */
 extern const char *kv_run_page_problem(const KvRunHeader *run, pg_crc32c identity,
 									   uint64 pageno, const char *page);
-/* ERROR.  newer: only a newer kvfdw reads it. */
+/* Raise ERROR.  newer: only a newer kvfdw can read the run. */
 extern void kv_run_damaged(const char *path, uint64 offset, const char *problem,
 						   bool newer);
 

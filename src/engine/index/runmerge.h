@@ -2,8 +2,8 @@
  * runmerge.h
  *		Several runs read as one, key by key, in either direction.
  *
- * A key that is given lies in the merge and is good until that moves.  All is inline:
- * it runs once for each key of a scan.
+ * A returned key points into the merge and is good until the merge moves.  All functions are
+ * inline, because they run once for each key of a scan.
  */
 #ifndef KV_RUNMERGE_H
 #define KV_RUNMERGE_H
@@ -17,7 +17,7 @@ typedef struct KvRunHead
 	KvRunCursor cursor;
 	uint32		incarnation;
 	uint8		keybuf[8];
-	KvKey		key;			/* of the entry that the cursor is at, if it is valid */
+	KvKey		key;			/* of the entry at the cursor, if that is valid */
 	KvVersion	version;
 } KvRunHead;
 
@@ -61,8 +61,8 @@ kv_merge_begin(KvRunMerge *merge, bool backward)
 }
 
 /*
- * One run more, an older one, from start on or, backwards, before start; data NULL:
- * from its edge.  behind: not with start itself.
+ * Add a run, older than those before, from start on or, backwards, before start; data NULL:
+ * from its edge.  The flag excludes start itself.
  */
 static inline void
 kv_merge_add(KvRunMerge *merge, KvRun *run, KvKey start, bool behind)
@@ -83,7 +83,7 @@ kv_merge_add(KvRunMerge *merge, KvRun *run, KvKey start, bool behind)
 		kv_head_step(merge, head);
 }
 
-/* The key that comes first; data NULL: there is none. */
+/* The first key of all runs; data NULL: there is none. */
 static inline KvKey
 kv_merge_first(const KvRunMerge *merge)
 {

@@ -1,15 +1,15 @@
 /*
  * runwrite.c
- *		Writing a run: a stream of sorted entries becomes a file.
+ *		Writes a run: a stream of sorted entries becomes a file.
  *
- * Keeps I 5: a run is written through a descriptor under a temporary name, gets
- * its final name when it is complete and its pages are on the device, and is never written
- * again.  So a page that was verified is the same when the kernel drops it and reads it again.
- * Keeps I 12: only one page, one output buffer and the fence (8 bytes a page) are in memory.
+ * Keeps I 5: a run is written through a descriptor under a temporary name, gets its final name
+ * when it is complete and its pages are on the device, and is never written again.  So a
+ * verified page is unchanged when the kernel drops it and reads it again.  Keeps I 12: only one
+ * page, one output buffer and the fence (8 bytes per page) are in memory.
  *
- * The beginning that the first keys of all pages have in common is known only at the end.
- * Until then the fence is behind what those so far have in common; where a page has less of
- * that, what the earlier ones had more comes into their prefixes again (shorten_common).
+ * The common beginning of the first keys of all pages is known only at the end.  Until then the
+ * prefixes of the fence are taken after the common beginning so far.  If a page shortens it,
+ * the removed bytes are inserted into the earlier prefixes (shorten_common).
  */
 #include "postgres.h"
 
@@ -25,7 +25,8 @@
 /* Output is written in steps of this size. */
 #define WRITE_STEP			(128 * 1024)
 /*
- * … and on their way to the device in steps of this, so that little is left to wait for at the end.
+ * Writing to the device is started in steps of this size, so that little is left to wait for at
+ * the end.
  */
 #define START_STEP			(1024 * 1024)
 
@@ -45,10 +46,10 @@ struct KvRunWriter
 	int			heap_used;
 	bool		any_put;
 	bool		uniform;
-	uint32		uniform_len;	/* if any_put */
+	uint32		uniform_len;	/* valid if any_put */
 	char		heap[RUN_PAGE_SIZE];
 
-	/* the last key appended, to check the order */
+	/* the key that was appended last, to check the order */
 	int			last_len;		/* -1: none */
 	uint8		last_key[KV_MAX_KEY];
 
@@ -60,7 +61,7 @@ struct KvRunWriter
 	char	   *output;			/* WRITE_STEP bytes */
 	Size		output_used;
 	uint64		output_offset;	/* in the file, of its first byte */
-	uint64		started;		/* up to here it is on its way to the device */
+	uint64		started;		/* writing to the device was started up to here */
 };
 
 KvRunWriter *
@@ -92,7 +93,7 @@ kv_run_create(const char *path, const KvRunIds *ids)
 	writer->header.fixed_key_len = ids->fixed_key_len;
 	writer->identity_crc = identity_crc(&writer->header);
 
-	/* what a crash left must not be longer than what is written now */
+	/* a file left by a crash might be longer than the new one */
 	err = kv_io_unlink(writer->temporary);
 	if (err != 0 && err != ENOENT)
 		kv_io_error(ERROR, err, writer->temporary, "remove");
@@ -145,7 +146,7 @@ writer_page_flags(const KvRunWriter *writer, bool uniform)
 		(uniform ? RUN_PAGE_UNIFORM : 0);
 }
 
-/* A key of the page being filled, if they are variable. */
+/* A key of the page being filled, if keys are variable. */
 static const uint8 *
 heap_key(const KvRunWriter *writer, int i, int *keylen)
 {
@@ -156,8 +157,8 @@ heap_key(const KvRunWriter *writer, int i, int *keylen)
 }
 
 /*
- * The page's keys are complete: have its prefixes behind what they have in common.  Returns
- * how many bytes that is.
+ * The page's keys are complete: take its prefixes after their common beginning.  Returns its
+ * length.
  */
 static int
 find_common(KvRunWriter *writer)
@@ -178,7 +179,10 @@ find_common(KvRunWriter *writer)
 	return common;
 }
 
-/* The fence is behind less than before: its prefixes get the bytes that lay between. */
+/*
+ * The common beginning is shorter than before: insert the removed bytes into the fence's
+ * prefixes.
+ */
 static void
 shorten_common(KvRunWriter *writer, int common)
 {
@@ -190,7 +194,7 @@ shorten_common(KvRunWriter *writer, int common)
 	writer->header.common = common;
 }
 
-/* The next page's prefix for the fence. */
+/* The prefix of the next page for the fence. */
 static uint64
 fence_prefix(KvRunWriter *writer)
 {
@@ -308,7 +312,7 @@ kv_run_append(KvRunWriter *writer, const uint8 *key, int keylen,
 		memcpy(writer->last_key, key, keylen);
 	writer->last_len = keylen;
 
-	/* a DELETE has no length, so it goes with any */
+	/* a DELETE has no length, so it is compatible with any */
 	uniform = writer->uniform &&
 		(put ? !writer->any_put || version->len == writer->uniform_len :
 		 version->len == 0);
