@@ -1,29 +1,28 @@
 /*
  * flush.c
- *		Flushing: a shard's recent versions become runs.
+ *		Flushes a shard's memtable to runs.
  *
- * One operation does all of it.  The active memtable is sealed (new writes get a
- * new one, and a new key log), then merged with a newest part of the runs into
- * new runs, which replace them at once:
+ * There is one operation.  The active memtable is sealed (new writes get a new one, and a new
+ * key log).  It is then merged with some of the newest runs into new runs, which replace them
+ * at once:
  *
- *   1. seal     under the shard's lock: write buffer, memtable, log number
- *   2. drain    the values that the immutable memtable names get to their value files
- *   3. merge    immutable memtable + chosen runs → new base and/or unfrozen run
- *   4. publish  flush WAL, replace the manifest, swap the lists in memory
- *   5. sweep    unlink the runs and logs that neither the manifest nor an image
- *               names
+ *	1. seal		under the shard's lock: write buffer, memtable, log number
+ *	2. drain	write the values that the immutable memtable names to their value files
+ *	3. merge	immutable memtable + chosen runs → new base and/or unfrozen run
+ *	4. publish	flush WAL, replace the manifest, swap the lists in memory
+ *	5. sweep	unlink the runs and logs that neither the manifest nor an image names
  *
- * What survives of a key: its newest version that every snapshot sees, frozen
- * (in the base run, without xid; a deletion just vanishes) if the base takes
- * part; and every newer version that did not abort, and every row lock of a
- * running transaction, with its xid, in an unfrozen run.  So the memtable's memory
- * is always freed, whatever runs or is looked at (I 12).
+ * Of a key survive its newest version that every snapshot sees, every newer version that did
+ * not abort, and every row lock of a running transaction.  If the base takes part the first is
+ * frozen: it is in the base run, without xid; a deletion is dropped.  The others are in an
+ * unfrozen run, with their xids.  So the memtable's memory is always freed, whatever
+ * transactions run (I 12).
  *
- * A version that is written as committed must not depend on a commit record
- * that is still in WAL buffers: step 4 flushes the WAL first.
+ * A version that is written as committed must not depend on a commit record that is still in
+ * WAL buffers: step 4 flushes the WAL first.
  *
- * If a step fails, the immutable memtable stays where it is, still read by
- * everybody, and the next flush of the shard goes on with it.
+ * If a step fails, the immutable memtable stays, readers still use it, and the next flush of
+ * the shard continues with it.
  */
 #include "postgres.h"
 
@@ -56,11 +55,11 @@
 #include "engine/xact/xact.h"
 
 
-/* How a shard is to be flushed. */
+/* Parameters of a flush. */
 typedef struct KvHow
 {
 	KvFlushMode mode;
-	bool		logs;			/* all that was there is in no log then */
+	bool		logs;			/* afterwards no log has entries that existed at the beginning */
 	KvMoves    *moves;			/* or NULL */
 	const KvFlushRest *rest;	/* or NULL */
 } KvHow;
@@ -70,27 +69,27 @@ typedef struct KvMerge
 	KvStore    *store;
 	uint32		shard_id;
 	KvSurvival	rules;
-	KvMemtableItem *recent;		/* of the immutable memtable, the next; NULL: that was the last */
-	KvMemtableCursor cursor;	/* it is there */
-	KvRunMerge	runs;			/* older than that; the base last, if it takes part */
-	int			taken;			/* of the unfrozen runs, the newest */
+	KvMemtableItem *recent;		/* the next of the immutable memtable; NULL: that was the last */
+	KvMemtableCursor cursor;	/* the position of recent */
+	KvRunMerge	runs;			/* older runs; the base is last, if it takes part */
+	int			taken;			/* how many of the newest unfrozen runs take part */
 	bool		base_taken;		/* the base takes part, and there is one */
 	bool		published;		/* the manifest names the new runs */
-	KvRunWriter *base_writer;	/* made with their first entry */
+	KvRunWriter *base_writer;	/* created with their first entry */
 	KvRunWriter *unfrozen_writer;
 	uint32		base_number;
 	uint32		unfrozen_number;
 	uint64		base_entries;
 	uint64		unfrozen_entries;
-	uint64		oldest_xid;		/* that was emitted unfrozen, or 0 */
+	uint64		oldest_xid;		/* of entries that were emitted unfrozen, or 0 */
 	uint64		entries_taken;	/* of the unfrozen runs that take part */
-	/* of what is emitted, by value file; NULL: not all runs take part */
+	/* of emitted values, by value file; NULL: not all runs take part */
 	KvCounts   *counts;
-	KvMoves    *moves;			/* values that lie elsewhere now; NULL: a flush like others */
+	KvMoves    *moves;			/* values that have moved; NULL: an ordinary flush */
 	KvMovesWalk *walk;
-	const KvFlushRest *rest;	/* NULL: it goes on to its end */
-	bool		kept;			/* of the key at hand a version was emitted that is no lock */
-	uint64		entries;		/* that were looked at */
+	const KvFlushRest *rest;	/* NULL: no pauses */
+	bool		kept;			/* a version of the current key that is no lock was emitted */
+	uint64		entries;		/* entries that were read */
 	bool		shown;			/* in kvfdw_stat_progress, as a flush */
 } KvMerge;
 
@@ -163,7 +162,7 @@ emit(KvMerge *merge, KvKey key, KvVersion *version, bool frozen)
 	}
 }
 
-/* One version, newer ones of its key having been seen; resolved: see kv_version_survives. */
+/* Process one version, after the newer ones of its key; resolved: see kv_version_survives. */
 static inline void
 buffer_version(KvMerge *merge, KvKey key, const KvVersion *original, uint32 incarnation,
 			   bool base, bool *resolved)
@@ -214,7 +213,7 @@ merge_sources(KvMerge *merge)
 		key.len = first.len;
 		merge->kept = false;
 
-		/* every source at this key gives its versions, newest first, and moves on */
+		/* every source at this key yields its versions, newest first, and advances */
 		if (in_memtable)
 		{
 			dsa_pointer pointer = merge->recent->newest;
@@ -240,7 +239,7 @@ merge_sources(KvMerge *merge)
 	}
 }
 
-/* How many of the unfrozen runs, the newest first, have a number above one. */
+/* How many of the unfrozen runs, the newest first, have a number above floor? */
 static int
 runs_above(const uint32 *unfrozen, int nunfrozen, uint32 floor)
 {
@@ -252,12 +251,13 @@ runs_above(const uint32 *unfrozen, int nunfrozen, uint32 floor)
 }
 
 /*
- * How many of the newest unfrozen runs to merge with the immutable memtable, and
- * whether the base takes part.  Runs are merged with others of like size, so
- * an entry is rewritten a number of times that is logarithmic in its shard: those
- * that are no larger than what was taken before them, and the base if all of them
- * are taken and have a quarter of its entries.  A flush takes none, unless their
- * list is nearly full.
+ * How many of the newest unfrozen runs to merge with the immutable memtable, and does the base
+ * take part?
+ *
+ * Runs are merged with others of like size, so an entry is rewritten a number of times that is
+ * logarithmic in the size of its shard.  The runs are those that are no larger than all that
+ * was taken before them; and the base if all runs are taken and have a quarter of its entries.
+ * A flush takes none, unless the list of runs is nearly full.
  */
 static int
 choose_runs(KvStore *store, uint32 shard_id, KvFlushMode mode, int nunfrozen,
@@ -270,7 +270,7 @@ choose_runs(KvStore *store, uint32 shard_id, KvFlushMode mode, int nunfrozen,
 	*with_base = false;
 	if (floor > 0)
 	{
-		/* those of a split are left alone; it gives up if there are too many */
+		/* the runs of a split are left alone; the split gives up if there are too many */
 		nunfrozen = runs_above(unfrozen, nunfrozen, floor);
 		if (mode == KV_FLUSH_ALL)
 			return nunfrozen;
@@ -315,8 +315,8 @@ release_merge(KvMerge *merge)
 }
 
 /*
- * After an error, or at the end of the process: what it has written is nobody's, unless it was
- * published.
+ * After an error, or at the end of the process: remove the files that were written, unless they
+ * were published.
  */
 static void
 discard_merge(int code, Datum arg)
@@ -336,7 +336,7 @@ discard_merge(int code, Datum arg)
 	release_merge(merge);
 }
 
-/* What the shard will consist of.  Its lock is held. */
+/* Describe the shard after the merge.  Its lock is held. */
 static void
 describe_merged(KvMerge *merge, const KvShard *before, KvManifest *manifest)
 {
@@ -367,7 +367,7 @@ describe_merged(KvMerge *merge, const KvShard *before, KvManifest *manifest)
 		kv_moves_describe(merge->moves, merge->counts, manifest);
 }
 
-/* What has left the list is of no use to the value cache and the second tier. */
+/* Value files that have left the list are dropped from the value cache and the second tier. */
 static void
 forget_cached(const KvStore *store, const KvCounts *counts)
 {
@@ -383,7 +383,7 @@ forget_cached(const KvStore *store, const KvCounts *counts)
 	}
 }
 
-/* Swap the shard over to what the merge has made.  Step 4 and 5. */
+/* Replace the shard's runs by the merged ones.  Steps 4 and 5. */
 static void
 publish(KvMerge *merge, const KvShard *before)
 {
@@ -396,7 +396,7 @@ publish(KvMerge *merge, const KvShard *before)
 
 	kv_wal_flush();
 
-	/* without room fewer value files leave the list */
+	/* if there is no memory fewer value files leave the list */
 	if (merge->counts)
 		(void) kv_retired_make_room(shard);
 	LWLockAcquire(&shard->lock, LW_SHARED);
@@ -411,10 +411,10 @@ publish(KvMerge *merge, const KvShard *before)
 		merge->moves->published = true;
 	KV_STOP_POINT("flush_after_manifest");
 
-	/* behind all records that name what is in the runs: their write buffers were drained */
+	/* after all records that name values of the runs: their write buffers were drained */
 	lsn = RecoveryInProgress() ? GetXLogReplayRecPtr(NULL) : GetXLogInsertRecPtr();
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	/* a pass may have taken a number since */
+	/* a compaction job may have taken a number since */
 	files->next_run = shard->files.next_run;
 	shard->files = *files;
 	if (merge->counts)
@@ -478,7 +478,8 @@ merge_and_publish(KvMerge *merge, const KvShard *before)
 }
 
 /*
- * Is a value file to be emptied? Then a merge of all runs pays, though there may be one run alone.
+ * Is there a value file to be emptied?  Then a merge of all runs pays, even if there is only
+ * one.
  */
 static bool
 has_inputs(KvShard *shard)
@@ -492,7 +493,7 @@ has_inputs(KvShard *shard)
 	return has;
 }
 
-/* Steps 2 to 5.  The caller is the shard's maintainer. */
+/* Execute steps 2 to 5.  The caller is the shard's maintainer. */
 static void
 flush_immutable(KvStore *store, uint32 shard_id, const KvHow *how)
 {
@@ -500,7 +501,7 @@ flush_immutable(KvStore *store, uint32 shard_id, const KvHow *how)
 	KvShard		before;
 	KvMerge    *merge = palloc0(sizeof(KvMerge));
 
-	/* only a maintainer changes these, so the copy stays true */
+	/* only a maintainer changes these fields, so the copy stays valid */
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	if (shard->floor > 0 && shard->files.nunfrozen >= KV_MAX_UNFROZEN - 2)
 		shard->floor = 0;		/* a split that wants these runs left alone gives up */
@@ -544,7 +545,8 @@ flush_immutable(KvStore *store, uint32 shard_id, const KvHow *how)
 	release_merge(merge);
 
 	/*
-	 * only now it is known what aborted transactions have left, and of a pass its own worker looks
+	 * the dead bytes of aborted transactions are known only now; a compaction's worker looks
+	 * for them itself
 	 */
 	if (merge->counts && how->moves == NULL)
 		kv_space_ask(store);
@@ -555,10 +557,11 @@ flush_immutable(KvStore *store, uint32 shard_id, const KvHow *how)
 }
 
 /*
- * Step 1.  Lock held exclusively.  logs: also where logs have nothing for the memtable.
+ * Step 1.  The lock is held exclusively.  logs: also if the logs have no entries for the
+ * memtable.
  *
- * A log that nothing was written to may have no file, and none is to be left out.  So one
- * with which a flush has begun before, and failed, serves again.
+ * A log to which nothing was written may have no file, and no number may be skipped.  So a log
+ * with which an earlier flush has begun, and failed, is used again.
  */
 static void
 seal_memtable(KvStore *store, uint32 shard_id, bool logs)
@@ -592,7 +595,7 @@ resign(KvShard *shard)
 	ConditionVariableBroadcast(&shard->changed);
 }
 
-/* After an error, which may have come with a lock held, or at the end of the process. */
+/* Called after an error, perhaps with a lock held, or at the end of the process. */
 static void
 resign_failed(int code, Datum arg)
 {
@@ -600,7 +603,7 @@ resign_failed(int code, Datum arg)
 	resign((KvShard *) DatumGetPointer(arg));
 }
 
-/* Steps 2 to 5, as kvfdw_stat_progress shows them; those of a compaction are parts of that. */
+/* Execute steps 2 to 5, shown in kvfdw_stat_progress, except within a compaction. */
 static void
 flush_shown(KvStore *store, uint32 shard_id, const KvHow *how)
 {
@@ -624,7 +627,7 @@ flush_shown(KvStore *store, uint32 shard_id, const KvHow *how)
 	PG_END_TRY();
 }
 
-/* Steps 2 to 5; the caller, who has become the shard's maintainer, is none any more. */
+/* Execute steps 2 to 5; the caller, who has become the shard's maintainer, resigns. */
 static void
 flush_and_resign(KvStore *store, uint32 shard_id, const KvHow *how)
 {
@@ -644,8 +647,9 @@ flush_and_resign(KvStore *store, uint32 shard_id, const KvHow *how)
 }
 
 /*
- * Flush a shard now.  If another process is at it, wait until it has ended and, unless
- * all runs are to be merged or logs emptied, return: the memtable has been emptied.  No lock held.
+ * Flush a shard now.  If another process flushes it, wait until that has ended.  That is
+ * enough, because the memtable is empty then, unless all runs are to be merged or logs
+ * emptied.  No lock is held.
  */
 static void
 flush(KvStore *store, uint32 shard_id, const KvHow *how)
@@ -691,7 +695,7 @@ kv_shard_flush(KvStore *store, uint32 shard_id, KvFlushMode mode)
 	flush(store, shard_id, &(KvHow) {.mode = mode});
 }
 
-/* What a flush that failed has left comes first, so that the next seals all there is. */
+/* First finish a failed flush, so that the next one seals all versions. */
 static void
 flush_left(KvStore *store, uint32 shard_id)
 {
@@ -720,8 +724,8 @@ kv_shard_empty_logs(KvStore *store, uint32 shard_id, const KvFlushRest *rest)
 }
 
 /*
- * The logs count as before, so if the recovery does not end they are read again, and their
- * entries come on top of themselves; that changes nothing.
+ * The logs still count, so if the recovery does not end they are read again, and their entries
+ * are added once more, which changes nothing.
  */
 void
 kv_shard_flush_recovering(KvStore *store, uint32 shard_id)

@@ -1,6 +1,6 @@
 /*
  * internal.h
- *		What the files of flushing share; nobody else includes it.
+ *		Shared by the files of this module only.
  */
 #ifndef KV_FLUSH_INTERNAL_H
 #define KV_FLUSH_INTERNAL_H
@@ -11,11 +11,13 @@
 /* ---- testmove.c ---- */
 #ifdef KVFDW_FAULTS
 extern bool kv_test_compact;
-/* Before a merge of all runs: mark what may be emptied of what it covers. */
+/*
+ * Before a merge of all runs: mark the value files that may be emptied of the values it covers.
+ */
 extern void kv_test_choose(KvShard *shard, uint32 immutable_log);
-/* A version is emitted: if it lies in a value file that is marked, it gets another place. */
+/* A version is emitted: if its value is in a marked value file, it gets another address. */
 extern void kv_test_move(KvStore *store, uint32 shard_id, KvKey key, KvVersion *version);
-extern void kv_test_chosen(KvShard *shard);	/* afterwards: take the marks away that are left */
+extern void kv_test_chosen(KvShard *shard);	/* afterwards: removes remaining marks */
 #define KV_TEST_COMPACT(call) call
 #else
 #define KV_TEST_COMPACT(call) ((void) 0)

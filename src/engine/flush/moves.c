@@ -1,11 +1,11 @@
 /*
  * moves.c
- *		A flush puts entries in their new addresses.
+ *		Applies a compaction's new addresses to the entries of a merge.
  *
- * What a compaction job has copied is in a relocation file: a run with an entry for each value, in
- * the order in which a merge comes to them.  Instead of an xid it has the old location.
- * The merge goes through it beside the runs, key by key.  Of a key it may leave some out
- * that the compaction job still had to copy, so those of one key are looked for by their locations.
+ * The values that a compaction job has copied are in a relocation file: a run with an entry for
+ * each value, in the order of a merge, with the old location instead of an xid.  The merge
+ * reads it together with the runs, key by key.  The merge may drop versions of a key that the
+ * compaction job had still copied, so entries of a key are searched by their locations.
  */
 #include "postgres.h"
 
@@ -17,7 +17,7 @@
 #include "engine/shard/retired.h"
 #include "engine/shard/shard.h"
 
-/* Where a value of the key at hand has gone. */
+/* The old and the new location of a value of the current key. */
 typedef struct KvMove
 {
 	KvLocation	from;
@@ -28,11 +28,11 @@ typedef struct KvMove
 struct KvMovesWalk
 {
 	KvRunMerge	runs;			/* the relocation file alone */
-	int			keylen;			/* of the key at hand; -1: there was none */
+	int			keylen;			/* of the current key; -1: there was none */
 	uint8		key[KV_MAX_KEY];
-	int			nmoves;			/* of its values … */
+	int			nmoves;			/* number of its moves */
 	int			room;
-	int			next;			/* … the one that is looked at first */
+	int			next;			/* the one that is checked first */
 	KvMove	   *moves;
 };
 
@@ -49,7 +49,7 @@ kv_moves_begin(const KvMoves *moves)
 	return walk;
 }
 
-/* Take the entries of this key, which comes behind the one before. */
+/* Take the entries of this key, which is after the previous one. */
 static void
 go_to(KvMovesWalk *walk, KvKey key)
 {

@@ -1,21 +1,21 @@
 /*
  * pressure.c
- *		Which shard is due for a flush, and who makes room when memory is short.
+ *		Which shard is due for a flush, and which process frees memory when it is short?
  *
- * A shard is due when its memtable has reached its limit (kv_memtable_limit), when its last
- * flush is kvfdw.flush_after ago and it has anything, and when an xid of its unfrozen
- * runs is old.  An idle one whose unfrozen runs can be resolved by now, and have a
- * quarter of the base's entries at least, has all of its runs merged.
+ * A shard is due when its memtable has reached its limit (kv_memtable_limit); when its last
+ * flush is kvfdw.flush_after ago and the memtable is not empty; and when an xid of its unfrozen
+ * runs is old.  All runs of an idle shard are merged when its unfrozen runs can be resolved and
+ * have at least a quarter of the base's entries.
  *
- * Who finds no memory flushes its own shard if that holds a fair share, else lets the
- * maintainer flush the largest memtables, and gives up when nothing comes free for a
- * minute.  The startup process and the maintainer have nobody to wait for.
+ * A process that finds no memory flushes its own shard if that holds a fair share.  Else it
+ * lets the maintainer flush the largest memtables, and gives up when no memory becomes free for
+ * a minute.  The startup process and the maintainer do not wait for another process.
  *
  * The maintainer may be busy for long: it splits a large shard, merges one, waits for a
- * checkpoint or recovers a store.  When it has not come for KV_ROOM_HELP_MS those who wait do
- * the same for it.  What they flush may be any table's, so an ERROR there is logged and
- * ends nothing of theirs: each flush is a subtransaction, which is rolled back however it ends.
- * Who cannot wait has another process do so (kv_make_room_for_others).
+ * checkpoint or recovers a store.  If it has not responded for KV_ROOM_HELP_MS the waiting
+ * processes do the same work.  They may flush any table, so an ERROR there is logged and does
+ * not end their own work: each flush is a subtransaction, which is rolled back in any case.  A
+ * process that cannot wait has another one do so (kv_make_room_for_others).
  */
 #include "postgres.h"
 
@@ -67,10 +67,10 @@ kv_shard_maintain(KvStore *store, uint32 shard_id, TimestampTz now)
 	bool		old;
 
 	if (shard->maintainer != 0)
-		return;					/* somebody is at it */
+		return;					/* another process flushes it */
 	old = TimestampDifferenceExceeds(shard->flushed_at, now, flush_delay * 1000);
 
-	/* snapshots go by 32 bits, so no xid may stay for ever */
+	/* snapshots compare 32 bits of an xid, so none may stay for ever */
 	if (shard->files.oldest_xid != 0 && shard->files.oldest_xid < kv_xid_horizon() &&
 		U64FromFullTransactionId(ReadNextFullTransactionId()) - shard->files.oldest_xid >
 		KV_OLD_XIDS)
@@ -88,7 +88,9 @@ kv_shard_maintain(KvStore *store, uint32 shard_id, TimestampTz now)
 	}
 }
 
-/* A flush that has failed has left what it had sealed, and memory may be short for that. */
+/*
+ * Counts also the immutable memtable of a failed flush, which may use the memory that is short.
+ */
 static Size
 bytes_of_memtables(const KvShard *shard)
 {
@@ -122,7 +124,10 @@ kv_largest_memtable(List *stores, List *except, bool idle, uint32 *shard_id)
 	return largest;
 }
 
-/* Where the maintainer cannot be waited for: flush the largest memtable of an open store. */
+/*
+ * For processes that cannot wait for the maintainer: flush the largest memtable of an open
+ * store.
+ */
 static bool
 flush_largest(void)
 {
@@ -146,12 +151,12 @@ flush_largest(void)
 bool
 kv_flush_is_awaited(const KvShard *shard)
 {
-	/* writers help with it at twice the limit */
+	/* at twice the limit writers help with the flush */
 	return shard->active.bytes >= kv_memtable_limit() / 2 ||
 		pg_atomic_read_u64(&kv_memtable_memory->bytes) > kv_area_size() / 2;
 }
 
-/* ---- in the maintainer's place ---- */
+/* ---- work in the maintainer's place ---- */
 
 void
 kv_want_memory(void)
@@ -163,7 +168,7 @@ kv_want_memory(void)
 	kv_wake_maintainer();
 }
 
-/* Has the maintainer not come for long, and may this process do its work? */
+/* Has the maintainer not responded for long, and may this process do its work? */
 static bool
 must_help(void)
 {
@@ -173,7 +178,10 @@ must_help(void)
 		TimestampDifferenceExceeds((TimestampTz) since, kv_clock(), KV_ROOM_HELP_MS);
 }
 
-/* False: that has failed.  ERROR if this process is told to stop. */
+/*
+ * Flush in a subtransaction.  False: the flush has failed.  ERROR if this process is told to
+ * stop.
+ */
 static bool
 flush_apart(KvStore *store, uint32 shard_id)
 {
@@ -202,7 +210,7 @@ flush_apart(KvStore *store, uint32 shard_id)
 	if (ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION)
 		ReThrowError(error);
 
-	/* under a store that is dropped meanwhile anything may fail */
+	/* the flush may fail in any way if the store is dropped concurrently */
 	if (pg_atomic_read_u32(&store->state) != KV_STORE_DROPPED)
 	{
 		error->elevel = LOG;
@@ -219,9 +227,9 @@ unpin(int code, Datum arg)
 }
 
 /*
- * Flush the largest memtables that nobody flushes until they all take half of what they did, or
- * these had so much: others may go on writing.  Those that cannot be flushed are added to
- * *failed, and left alone.  False: nothing was flushed.
+ * Flush the largest memtables that no process flushes, until all memtables have half of their
+ * size, or the flushed ones had so much, because other processes may go on writing.  Shards
+ * that cannot be flushed are added to *failed, and skipped.  False: nothing was flushed.
  */
 static bool
 help_maintainer(uint64 before, List **failed)
@@ -251,9 +259,12 @@ help_maintainer(uint64 before, List **failed)
 	return freed > 0;
 }
 
-/* ---- who makes room ---- */
+/* ---- freeing memory ---- */
 
-/* For the startup process nobody else does it; the maintainer is who the others wait for. */
+/*
+ * May this process not wait for the maintainer?  The startup process may not, because it runs
+ * before the others, and the maintainer cannot wait for itself.
+ */
 static bool
 must_flush_itself(void)
 {
@@ -261,9 +272,9 @@ must_flush_itself(void)
 }
 
 /*
- * In recovery of a shard, which has more than there is room for: flush that, or a
- * shard of the same store that has been recovered already, if it has so many bytes.
- * Nobody else can, for the store is not open yet.
+ * Recovery of a shard has more entries than there is memory for: flush that shard, or a
+ * recovered shard of the same store, if it has so many bytes.  No other process can, because
+ * the store is not open yet.
  */
 static bool
 flush_recovering(KvStore *store, uint32 shard_id, Size least)
@@ -301,7 +312,7 @@ raise_no_room(int waited)
 					 "needed).")));
 }
 
-/* Flushes this shard if it holds a fair share; else the maintainer flushes others, or is helped. */
+/* Flush this shard if it holds a fair share; else the maintainer flushes others, or is helped. */
 void
 kv_make_memory(KvStore *store, uint32 shard_id)
 {
@@ -325,7 +336,7 @@ kv_make_memory(KvStore *store, uint32 shard_id)
 		return;
 	}
 
-	/* whoever frees memory broadcasts; then, or after a while, the caller tries again */
+	/* a process that frees memory broadcasts; then, or after a while, the caller tries again */
 	ConditionVariablePrepareToSleep(&kv_memtable_memory->freed);
 	for (int i = 0;; i++)
 	{
@@ -337,7 +348,7 @@ kv_make_memory(KvStore *store, uint32 shard_id)
 		}
 		if (i > 0 && !shard->recovered)
 		{
-			/* small as it is */
+			/* even if it is small */
 			ConditionVariableCancelSleep();
 			if (flush_recovering(store, shard_id, 1))
 				return;

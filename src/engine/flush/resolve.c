@@ -1,48 +1,48 @@
 /*
  * resolve.c
- *		Outcomes are noted in the stores before clog forgets them.
+ *		Resolves xids in the stores before clog forgets them.
  *
- * Entries of key logs and write buffers, and versions of unfrozen runs whose
- * transaction had not ended when the run was written, are resolved by clog when they
- * are read.  VACUUM truncates clog without asking who else needs it, by whole
- * segments of about a million xids, up to the oldest xid that anybody's snapshot may
- * ask about.  So a flush writes the outcomes into a run
+ * Entries of key logs and write buffers, and versions of unfrozen runs whose transaction had
+ * not ended when the run was written, are resolved by clog when they are read.  VACUUM
+ * truncates clog without asking other users of it, by whole segments of about a million xids,
+ * up to the oldest xid that a snapshot may ask about.  So a flush writes the transactions'
+ * status into a run
  *
- *	- when the oldest xid in a memtable is KV_RESOLVE_AGE old, whatever the clock says;
- *	- when the next xid has come to another segment, of all that is in those before;
- *	- on a standby, for it has perhaps no maintainer, in redo of a DURABLE record, which
- *	  says what had ended when it was logged;
- *	- when the server stops, for it may run without the library.
+ *  - when the oldest xid in a memtable is KV_RESOLVE_AGE old, whatever the clock says;
+ *  - when the next xid is in another segment, for all xids of earlier segments;
+ *  - on a standby, which may have no maintainer, in redo of a DURABLE record, which says which
+ *    transactions had ended when it was logged;
+ *  - when the server stops, because it may run without the library then.
  *
- * Where an old xid may lie, and what resolves it:
+ * Where an old xid may be, and what resolves it:
  *
  *	active and immutable memtable, key logs, write buffers	a flush (KvMemtable.oldest_xid)
  *	unfrozen runs		a flush of all runs, if it was unfinished (min_xid of the run)
  *	images				the checkpoint after that
- *	WAL records			they are of transactions that ran at the redo pointer or after
- *						it, whose commit records are replayed, too
- *	row locks			like versions; who is prepared holds back VACUUM himself
+ *	WAL records			are of transactions that ran at the redo pointer or after it, whose
+ *						commit records are replayed, too
+ *	row locks			as versions; a prepared transaction itself holds back VACUUM
  *	table files			the maintainer, or redo of a DURABLE: a creator that has
  *						committed is replaced by 0, also if the store cannot be used
  *	the control file	nothing: boundaries are compared, not looked up
  *
- * What clog has forgotten all the same is an ERROR (XX001), never an answer.
+ * An xid that clog has forgotten nevertheless is an ERROR (XX001), never an answer.
  *
- * What is durable counts: a shard can be set back to its image, and versions may be
- * written again from the redo pointer on.  So a segment is resolved only when a
- * checkpoint has followed, and until then nothing may be truncated that is in it.  That
- * is what the fence is for: kvfdw checkpointer, which has no snapshot, shows the last xid of
- * the first segment that is not resolved as its xmin.  Before the next xid comes near
- * that it shows none, and an xmin ahead of the next xid holds back nothing.  While
- * it does, xids of a later segment exist already, and VACUUM leaves the rows that they
- * have made dead.  That lasts for a flush and a checkpoint; if those fail, until
- * fence_limit().
+ * Only durable state counts: a shard can be set back to its image, and versions may be written
+ * again from the redo pointer on.  So a segment is resolved only after a checkpoint, and until
+ * then it must not be truncated.
  *
- * A standby cannot hold back truncation, and need not: when it replays that, it has
- * replayed the DURABLE of the checkpoint before.  A backup must find clog as its images
- * want it, so nothing counts as resolved while one runs.
+ * The fence ensures that.  kvfdw checkpointer, which has no snapshot, shows the last xid of the
+ * first unresolved segment as its xmin.  Before the next xid comes near that xid it shows none,
+ * and an xmin ahead of the next xid holds back nothing.  While the fence holds back VACUUM,
+ * xids of a later segment exist already, and VACUUM leaves the rows that they have made dead.
+ * That lasts for a flush and a checkpoint; if those fail, until fence_limit().
  *
- * resolved_below survives in the file kvfdw/resolved.  Without it all is resolved anew.
+ * A standby cannot hold back truncation, and need not: when it replays a truncation, it has
+ * replayed the DURABLE of the checkpoint before.  A backup must contain the clog that its
+ * images need, so nothing counts as resolved while one runs.
+ *
+ * resolved_below is stored in the file kvfdw/resolved.  Without the file all is resolved again.
  */
 #include "postgres.h"
 
@@ -68,7 +68,7 @@
 #include "engine/xact/xact.h"
 
 #define KV_RESOLVE_AGE	UINT64CONST(200000)
-#define KV_FENCE_ZONE	UINT64CONST(250000)	/* more than can be used up between two looks */
+#define KV_FENCE_ZONE	UINT64CONST(250000)	/* more than can be used up between two checks */
 #define KV_RESOLVE_TRIES	5
 #define KV_STOP_PATIENCE 3000	/* times 10 ms */
 #define KV_RESOLVED_PATH	KV_DIRECTORY "/resolved"
@@ -122,7 +122,7 @@ segment_start(uint64 xid)
 	return xid / KV_CLOG_SEGMENT * KV_CLOG_SEGMENT;
 }
 
-/* Below this everything is resolved; 0 if the note is of a future that was given up. */
+/* Below this xid everything is resolved; 0 if the file is of a timeline that was given up. */
 static uint64
 resolved_below(uint64 next)
 {
@@ -133,7 +133,7 @@ resolved_below(uint64 next)
 
 /* ---- shards ---- */
 
-/* The oldest xid in the shard's runs whose status they do not say; 0: none. */
+/* The oldest xid in the shard's runs that is not resolved there; 0: none. */
 static uint64
 unresolved_in_runs(KvStore *store, uint32 shard_id)
 {
@@ -179,15 +179,15 @@ runs_have_before(KvStore *store, uint32 shard_id, uint64 before)
 	return xid != 0 && xid < before;
 }
 
-/* Note the outcomes of what has ended, and is before this xid. */
+/* Resolve the xids of ended transactions before this xid. */
 static void
 resolve_before(KvStore *store, uint32 shard_id, uint64 before)
 {
 	KvShard    *shard = kv_shard(store, shard_id);
 
 	/*
-	 * a flush ends what another has left, or waits for it, and may take no more than was sealed for
-	 * that
+	 * a flush finishes a failed one, or waits for another, and may then take no more than that
+	 * had sealed
 	 */
 	for (int i = 0; i < KV_RESOLVE_TRIES && memtable_has_before(shard, before); i++)
 		kv_shard_flush(store, shard_id, AmStartupProcess() ? KV_FLUSH_MEMORY : KV_FLUSH_MERGE);
@@ -195,7 +195,7 @@ resolve_before(KvStore *store, uint32 shard_id, uint64 before)
 		kv_shard_flush(store, shard_id, KV_FLUSH_ALL);
 }
 
-/* Before this xid outcomes are due, as far as there are any. */
+/* Xids before this one are due to be resolved. */
 static uint64
 due_before(uint64 ended)
 {
@@ -222,7 +222,7 @@ kv_store_resolve(KvStore *store)
 
 /* ---- segments of clog, on a primary ---- */
 
-/* What runs or is prepared holds back VACUUM itself. */
+/* Running and prepared transactions hold back VACUUM themselves. */
 bool
 kv_resolve_is_due(void)
 {
@@ -271,7 +271,7 @@ kv_resolve_done(uint64 boundary)
 	pg_atomic_write_u64(&kv_resolved->below, boundary);
 }
 
-/* So many xids may VACUUM be held back for stores that cannot be resolved. */
+/* VACUUM may be held back for so many xids by stores that cannot be resolved. */
 static uint64
 fence_limit(void)
 {
@@ -288,7 +288,7 @@ kv_clog_fence(void)
 
 	if (below < segment_start(next))
 	{
-		/* so far back: the note is missing, or resolving has failed for long */
+		/* so far back: the file is missing, or resolving has failed for long */
 		if (boundary + fence_limit() < next)
 			boundary = segment_start(next);
 		xmin = (TransactionId) (boundary - 1);
@@ -307,8 +307,8 @@ kv_clog_fence(void)
 /* ---- on a standby ---- */
 
 /*
- * Each of those has left its outcome in clog by now, or has none.  A store that nothing is
- * replayed into must not be forgotten: so all are opened.
+ * Each of those transactions has its status in clog by now, or has none.  A store into which
+ * nothing is replayed must be resolved, too: so all are opened.
  */
 bool
 kv_resolve_begin_replay(uint64 horizon)
@@ -325,7 +325,7 @@ kv_resolve_end_replay(uint64 horizon)
 
 /* ---- the end ---- */
 
-/* Is another process in a transaction?  Prepared ones are no process's. */
+/* Is another process in a transaction?  Prepared transactions belong to no process. */
 static bool
 any_runs(void)
 {
@@ -339,7 +339,7 @@ any_runs(void)
 	return false;
 }
 
-/* Give sessions that the same shutdown ends time to do so. */
+/* Give sessions that the same shutdown terminates time to end. */
 static void
 wait_for_sessions(void)
 {
@@ -354,8 +354,8 @@ wait_for_sessions(void)
 }
 
 /*
- * Whatever is the oldest that has not ended: a prepared transaction may end, and clog be
- * truncated, while the server runs without the library.
+ * Resolve all xids, also those after the oldest one that has not ended: a prepared transaction
+ * may end, and clog be truncated, while the server runs without the library.
  */
 static void
 resolve_all(void *arg)
@@ -383,14 +383,14 @@ resolve_all(void *arg)
 	PG_END_TRY();
 }
 
-/* The server may be started without the library, and forget what has become of transactions. */
+/* The server may be started without the library, and clog be truncated then. */
 void
 kv_resolve_for_stop(void)
 {
 	pg_atomic_write_u32(&kv_gate->is_open, 0);
 	wait_for_sessions();
 
-	/* a flush would give up */
+	/* a flush would stop because of it */
 	ShutdownRequestPending = false;
 	(void) kv_attempt(resolve_all, NULL);
 	ShutdownRequestPending = true;

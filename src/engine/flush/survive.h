@@ -1,12 +1,12 @@
 /*
  * survive.h
- *		What a merge of a shard's versions keeps of a key.
+ *		Which versions of a key does a merge keep?
  *
- * A key's versions are asked about one after the other, the newest first.  With a later
- * horizon, and with versions before them that came meanwhile, no more of them survive:
- * compact/ counts on that, which asks before a flush does.
+ * A caller asks for a key's versions one after the other, the newest first.  With a later
+ * horizon, and with newer versions in front of them, no more of them survive: compact/ relies
+ * on that, because it asks before a flush does.
  *
- * All is inline: it runs once for each version of a merge.
+ * All functions are inline, because they run once for each version of a merge.
  */
 #ifndef KV_SURVIVE_H
 #define KV_SURVIVE_H
@@ -17,21 +17,21 @@
 typedef struct KvSurvival
 {
 	uint64		horizon;		/* kv_xid_horizon() */
-	uint64		ended;			/* every transaction before it has */
+	uint64		ended;			/* every transaction before it has ended */
 	bool		with_base;		/* the base run takes part */
 } KvSurvival;
 
 typedef enum KvSurvives
 {
 	KV_SURVIVES_NOT,
-	KV_SURVIVES_FROZEN,			/* it goes to the base run */
+	KV_SURVIVES_FROZEN,			/* in the base run */
 	KV_SURVIVES_UNFROZEN
 } KvSurvives;
 
 /*
- * Decide on one version, which that incarnation wrote or, in_base, has been frozen; sets its
- * status.  *resolved: every snapshot sees one of those before, so of this only a running
- * transaction's lock counts; it is set when every snapshot sees one by now.
+ * Decide on one version, which that incarnation wrote or, in_base, which is frozen; sets its
+ * status. *resolved: every snapshot sees one of the newer versions, so this one counts only if
+ * it is a running transaction's lock.  Set when every snapshot sees this version.
  */
 static inline KvSurvives
 kv_version_survives(const KvSurvival *rules, KvVersion *version, uint32 incarnation,
@@ -47,7 +47,7 @@ kv_version_survives(const KvSurvival *rules, KvVersion *version, uint32 incarnat
 	if (version->status == KV_XID_UNKNOWN)
 		version->status = kv_xid_status(version->xid, incarnation);
 
-	/* in recovery: it ended with the server that ran it, and left no trace */
+	/* in recovery: it ended with the server that ran it, without a trace */
 	if (version->status == KV_XID_UNKNOWN && version->xid < rules->ended)
 		version->status = KV_XID_ABORTED;
 	if (version->status == KV_XID_ABORTED ||

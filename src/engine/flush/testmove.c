@@ -1,9 +1,9 @@
 /*
  * testmove.c
- *		In test builds: with kvfdw.test_compact merges of all runs move every value that lies
- *		in a value file which may be emptied, one by one, to the open value file.
+ *		In test builds: with kvfdw.test_compact a merge of all runs moves every value that is
+ *		in a removable value file, one by one, to the open value file.
  *
- * So whatever the tests and campaigns do is done while places change and value files go.
+ * So all tests and campaigns can run while addresses change and value files are removed.
  */
 #include "postgres.h"
 
