@@ -1,6 +1,6 @@
 /*
  * gate.c
- *		Writers wait until there is a checkpointer (checkpoint/checkpointer.c).
+ *		Blocks writers until there is a checkpointer (checkpoint/checkpointer.c).
  */
 #include "postgres.h"
 
