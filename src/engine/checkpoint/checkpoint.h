@@ -1,9 +1,9 @@
 /*
  * checkpoint.h
- *		No checkpoint completes before images have what it lets the WAL forget.
+ *		Ensures that no checkpoint completes before images have what the WAL may then forget.
  *
- * No lock is held on entry.  What raises says so; a sync that fails is an ERROR, or
- * PANIC as data_sync_retry says.
+ * Locks:  none is held on entry.  Errors: as the functions say.  A failed sync is an ERROR, or
+ * PANIC if data_sync_retry is off.
  */
 #ifndef KV_CHECKPOINT_H
 #define KV_CHECKPOINT_H
@@ -21,18 +21,18 @@ typedef struct KvCheckpointer
 
 extern KvCheckpointer *kv_checkpointer;
 
-extern void kv_checkpointer_init(void); /* when its memory is made */
+extern void kv_checkpointer_init(void); /* called when its memory is created */
 /*
- * Makes images of all shards that have changed since their last; adds to *stats.  covers: of
- * the images (durable/image.c).  ERROR if one cannot be made; those that were made count.
- * failed, unless NULL, is called for the store instead, and the others go on.
+ * Make images of all shards that have changed since their last; adds to *stats.  covers: of the
+ * images (durable/image.c).  ERROR if one cannot be made; the images that were made count. If
+ * failed is not NULL, it is called for the store instead, and the other stores are processed.
  */
 extern void kv_checkpointer_flush(uint64 covers, KvCheckpointerStats *stats,
 								  void (*failed) (const KvStoreKey *key));
 /*
- * Redo has met a DURABLE record that ends at lsn and has this redo pointer. failed: as above.
- * flushed is called when that can come no more, before it is noted that images cover the record:
- * the WAL before it is let go of.
+ * Redo has met a DURABLE record that ends at lsn and has this redo pointer.  failed: as above.
+ * flushed is called after the last call of failed, before the control file says that images
+ * cover the record, because the WAL before it may then be removed.
  */
 extern void kv_checkpointer_replay(uint64 lsn, uint64 redo, bool closing,
 								   void (*failed) (const KvStoreKey *key), void (*flushed) (void));

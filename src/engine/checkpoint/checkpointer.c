@@ -1,71 +1,69 @@
 /*
  * checkpointer.c
- *		The checkpoint gate: no checkpoint completes before the engine's state
- *		up to its redo pointer is on the device.
+ *		The process "kvfdw checkpointer": no checkpoint completes before the engine's state up
+ *		to its redo pointer is on the device.
  *
- * PostgreSQL replays the WAL from a checkpoint's redo pointer and forgets what is
- * before it, so by the time a checkpoint is recorded, every version that was
- * logged before its redo pointer must be in a durable image (durable/image.c).  There is
- * no checkpoint hook.  But a checkpoint waits, before it writes its record,
- * for every virtual transaction that it finds with DELAY_CHKPT_COMPLETE set; it
- * goes on when that transaction has ended, which means: when the process has
- * another local transaction id.
+ * PostgreSQL replays the WAL from a checkpoint's redo pointer and forgets the WAL before it.
+ * So by the time a checkpoint is recorded, every version that was logged before its redo
+ * pointer must be in a durable image (durable/image.c).  There is no checkpoint hook.  But a
+ * checkpoint waits, before it writes its record, for every virtual transaction that it finds
+ * with DELAY_CHKPT_COMPLETE set.  It continues when that transaction has ended, which means
+ * that the process has another local transaction id.
  *
- * The checkpointer has the flag set for as long as it lives, and a local
- * transaction id without a transaction.  When the redo pointer moves it makes the
- * images and logs a DURABLE record.  As long as it has done so for the present
- * redo pointer, it takes a new local transaction id every now and then, looking at
- * the redo pointer and changing the id under one hold of ProcArrayLock.  The
- * argument, for a checkpoint with redo pointer R, which publishes R and later
- * collects ids under ProcArrayLock:
+ * The worker has the flag set for as long as it lives, and a local transaction id without a
+ * transaction.  When the redo pointer moves it makes the images and logs a DURABLE record.
+ * Once it has done so for the present redo pointer, it takes a new local transaction id every
+ * now and then, reading the redo pointer and changing the id under one hold of ProcArrayLock.
+ * The argument, for a checkpoint with redo pointer R, which publishes R and later collects ids
+ * under ProcArrayLock:
  *
- *	- it finds an id, for the worker always has one.
- *	- until the worker has made images for R it does not change its id once the
- *	  checkpoint has collected it: at that moment R is published, so the worker,
- *	  who takes the lock later, sees R.  (An id changed before is not the one
- *	  collected.)
- *	- when it has made them it changes its id sooner or later, whether the
- *	  checkpoint has collected by then or not: it never waits for ever.
- *	- what has a record before R was in its shard before (xact/wal.c), hence before the
- *	  worker saw R, hence is in the images made after that.
+ *  - The checkpoint finds an id, because the worker always has one.
+ *  - Until the worker has made images for R it does not change its id once the checkpoint has
+ *    collected it: at that moment R is published, so the worker, which takes the lock later,
+ *    sees R.  (An id changed before is not the one collected.)
+ *  - When the worker has made the images it changes its id sooner or later, whether the
+ *    checkpoint has collected by then or not: the checkpoint never waits for ever.
+ *  - A version with a record before R was in its shard before the record (xact/wal.c), hence
+ *    before the worker saw R, hence it is in the images made after that.
  *
- * Images say that they cover R (durable/image.c) only if they are made while the
- * checkpoint with R cannot complete: a base backup that began with it copies files
- * as soon as it has, and takes such images for those that it began with.  A
- * checkpoint waits for the worker if its R was published after the worker had set
- * the flag, and no images were made for it yet.  The redo pointer that the worker
- * finds when it sets the flag may be of a checkpoint that is complete, or has
- * collected ids before.  So the images that it makes then say that they cover more.
- * A backup with that redo pointer does without them: what was logged before is in
- * images of the worker before, and none of these covers more but where there are
- * some for that redo pointer, too.
+ * Images say that they cover R (durable/image.c) only if they are made while the checkpoint
+ * with R cannot complete.  A base backup that began with the checkpoint copies files as soon as
+ * the checkpoint has completed, and would take later images for those that it began with.
  *
- * Who writes while there is no worker?  Nobody: writers wait (kv_gate_wait),
- * and look whether they must under the shard's lock.  So:
+ * A checkpoint waits for the worker if its R was published after the worker had set the flag,
+ * and no images were made for it yet.  The redo pointer that the worker finds when it sets the
+ * flag may be of a checkpoint that is complete, or has collected ids before.  So the images
+ * that the worker makes then say that they cover more, and a backup with that redo pointer does
+ * not use them.  What was logged before is in images of the previous worker.  None of these
+ * covers more, unless there are some for that redo pointer, too.
  *
- *	- end of recovery: redo makes images before it lets go (restart/redo.c); then nothing
- *	  is written until the worker is up.  Its first act is to make images.
- *	- the worker is terminated, or the server shuts down: it stops the writers,
- *	  makes images, and only then leaves.  A writer that was let through has its
- *	  version in its shard before the image of that shard is made.
- *	- it cannot make images (disk full): it says so in the log and tries again every
- *	  second.  The checkpoint waits, as one of heap's would fail and be repeated.
- *	  If it has to leave all the same, that is a PANIC: crash recovery is right.
- *	  The last images are made before proc_exit, where errors can still be caught;
- *	  at its end the process only looks whether they were.
- *	- it is killed: the server restarts; no checkpoint has completed without it.
- *	- a failed fsync is a PANIC as everywhere (data_sync_retry).
+ * While there is no worker no process writes: writers wait (kv_gate_wait), and check under the
+ * shard's lock whether they must.  So:
  *
- * On a standby there is no worker.  Redo of a DURABLE record makes images, and notes
- * in the control file how far they reach.  They say that they cover the record's redo
- * pointer only if that is further than images have reached before: else there may be a
- * restartpoint with it, and a backup that began there.  It comes before the checkpoint record
- * that can become a restartpoint, with one exception: before the checkpoint at the
- * end of crash recovery nothing can be logged, so that DURABLE comes behind it.  If
- * a standby makes a restartpoint there and loses power before it has replayed the
- * next few records, its images do not reach far enough: it notices
- * (restart/incarnation.c), and its tables are unusable.  So are those of a backup of
- * it that began there before: the control file says so as long as it may run.
+ *  - End of recovery: redo makes images before it ends (restart/redo.c); then nothing is
+ *    written until the worker runs.  Its first act is to make images.
+ *  - The worker is terminated, or the server shuts down: the worker stops the writers, makes
+ *    images, and only then exits.  A writer that was let through has its version in its shard
+ *    before the image of that shard is made.
+ *  - The worker cannot make images (disk full): it logs that and tries again every second.  The
+ *    checkpoint waits, as one of heap's would fail and be repeated.  If the worker has to exit
+ *    nevertheless, that is a PANIC: crash recovery is right then.  The last images are made
+ *    before proc_exit, where errors can still be caught; at its end the process only checks
+ *    that they were.
+ *  - The worker is killed: the server restarts; no checkpoint has completed without it.
+ *  - A failed fsync is a PANIC as everywhere (data_sync_retry).
+ *
+ * On a standby there is no worker.  Redo of a DURABLE record makes images, and records in the
+ * control file how far they reach.  They say that they cover the record's redo pointer only if
+ * that is further than images have reached before: else there may be a restartpoint with it,
+ * and a backup that began there.
+ *
+ * The DURABLE record precedes the checkpoint record that can become a restartpoint, with one
+ * exception: before the checkpoint at the end of crash recovery nothing can be logged, so that
+ * DURABLE follows it.  If a standby makes a restartpoint there and loses power before it has
+ * replayed the next few records, its images do not reach far enough: it notices
+ * (restart/incarnation.c), and its tables are unusable.  So are those of a backup of it that
+ * began there before: the control file says so as long as the backup may run.
  */
 #include "postgres.h"
 
@@ -118,8 +116,8 @@ kv_checkpointer_init(void)
 }
 
 /*
- * Does a process wait for a checkpoint to begin or to end?  PostgreSQL does not tell
- * what was asked of the checkpointer, but every process that waits says so.
+ * Does a process wait for a checkpoint to begin or to end?  PostgreSQL does not say what was
+ * requested of its checkpointer, but every waiting process shows it.
  */
 static bool
 checkpoint_is_awaited(void)
@@ -134,7 +132,7 @@ checkpoint_is_awaited(void)
 	return false;
 }
 
-/* Does nobody wait for what this process does? */
+/* Does no process wait for this one? */
 static bool
 may_rest(void)
 {
@@ -143,10 +141,10 @@ may_rest(void)
 }
 
 /*
- * Between two batches of shards: leave the device to others for as long as it was
- * ours, but together no longer than a part of the time between two checkpoints.  Not
- * while somebody waits for the checkpoint, writers for this process, or the
- * postmaster for its end, nor in recovery.
+ * Between two batches of shards: leave the device to other processes for as long as this one
+ * used it, but together no longer than a part of the time between two checkpoints.  No rest
+ * while a process waits for the checkpoint, writers for this process, or the postmaster for its
+ * end, nor in recovery.
  */
 static void
 rest(TimestampTz since, long *rested_ms)
@@ -168,10 +166,10 @@ rest(TimestampTz since, long *rested_ms)
 	}
 }
 
-static bool raised = false;		/* writers may have been let through since images were made */
+static bool raised = false;		/* writers may have run since images were made */
 static XLogRecPtr handled = 0;	/* no checkpoint with this redo pointer waits for the worker */
 
-/* The next shards from a number on; returns how many, at most KV_CHECKPOINT_BATCH. */
+/* Get the next shards from this shard id on; returns how many, at most KV_CHECKPOINT_BATCH. */
 static int
 next_shards(KvStore *store, uint32 from, uint32 shards[KV_CHECKPOINT_BATCH])
 {
@@ -183,7 +181,7 @@ next_shards(KvStore *store, uint32 from, uint32 shards[KV_CHECKPOINT_BATCH])
 	return n;
 }
 
-/* The stores that are being flushed.  NULL: those that were dropped since. */
+/* The stores that are being flushed.  NULL: entries of stores dropped since. */
 static List *flushing = NIL;
 
 /* Make images of all shards, one batch after the other. */
@@ -210,9 +208,10 @@ flush_shards(KvStore *store, uint64 covers, KvCheckpointerStats *stats, long *re
 }
 
 /*
- * A shard that leaves the map meanwhile gets no image, and a start that goes back to the map
- * before would have it as it was before the redo pointer.  So a map that came meanwhile must be
- * one to which a start goes back (durable/mapback.c).
+ * Make images of all shards of a store.  A shard that leaves the map during that gets no image,
+ * and a start that goes back to the previous map would have the shard as it was before the redo
+ * pointer. So a map that is new by then must be one to which a start goes back
+ * (durable/mapback.c).
  */
 static void
 flush_store(KvStore *store, uint64 covers, KvCheckpointerStats *stats, long *rested_ms)
@@ -238,7 +237,7 @@ attempt_flush(KvStore *store, uint64 covers, KvCheckpointerStats *stats, long *r
 	}
 	PG_CATCH();
 	{
-		/* what is dropped meanwhile need not be durable */
+		/* a store that is dropped concurrently need not be durable */
 		if (pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED)
 			kv_drop_error(false);
 		else if (failed != NULL)
@@ -246,7 +245,7 @@ attempt_flush(KvStore *store, uint64 covers, KvCheckpointerStats *stats, long *r
 		else
 			PG_RE_THROW();
 
-		/* errors leave us in ErrorContext, which the next error empties */
+		/* after an error CurrentMemoryContext is ErrorContext, which the next error resets */
 		MemoryContextSwitchTo(context);
 	}
 	PG_END_TRY();
@@ -312,11 +311,11 @@ kv_checkpointer_replay(uint64 lsn, uint64 redo, bool closing,
 	kv_checkpointer_flush(further ? redo : redo + 1, &stats, failed);
 	flushed();
 
-	/* a backup may have begun at a restartpoint that came before the record, and run as yet */
+	/* a backup may have begun at a restartpoint before the record, and still run */
 	kv_backups_look();
 	late = !kv_backups_run() ? 0 : further && GetRedoRecPtr() >= redo ? redo : kv_control->late;
 
-	/* up to the next DURABLE no version comes, so a restartpoint may */
+	/* there is no version up to the next DURABLE, so a restartpoint may follow */
 	kv_incarnation_covered(closing ? PG_UINT64_MAX : lsn, late);
 	stats.lsn = lsn;
 	note_checkpoint_done(&stats, start);
@@ -325,9 +324,8 @@ kv_checkpointer_replay(uint64 lsn, uint64 redo, bool closing,
 /* ---- between two checkpoints ---- */
 
 /*
- * Note the redo pointer of the last checkpoint that is complete: no redo begins before it any
- * more.  What can be read of it may have been written just now, and nobody goes by it before
- * it is durable.
+ * Record the redo pointer of the last complete checkpoint: no redo begins before it any more.
+ * pg_control may just have been written, and must be durable before the pointer is used.
  */
 static void
 note_checkpoint(void *arg)
@@ -345,7 +343,7 @@ note_checkpoint(void *arg)
 	pg_atomic_write_u64(&kv_registry->checkpoint, redo);
 }
 
-/* Images of those shards that were collected. */
+/* Make images of the collected shards. */
 static void
 make_collected(KvStore *store, const uint32 *shards, int *n, uint64 covers)
 {
@@ -360,8 +358,8 @@ make_collected(KvStore *store, const uint32 *shards, int *n, uint64 covers)
 }
 
 /*
- * What was retired in those shards that were collected goes, if it may: together, for what is left
- * may be looked for in the directory.
+ * Release the retired files of the collected shards, if that is allowed: together, because the
+ * directory may be searched for leftovers.
  */
 static void
 release_collected(KvStore *store, const uint32 *shards, int *n)
@@ -371,7 +369,7 @@ release_collected(KvStore *store, const uint32 *shards, int *n)
 	*n = 0;
 }
 
-/* A map that changes meanwhile may have a shard come twice. */
+/* A concurrent change of the map may yield a shard twice. */
 static bool
 is_collected(const uint32 *shards, int n, uint32 shard_id)
 {
@@ -383,7 +381,10 @@ is_collected(const uint32 *shards, int n, uint32 shard_id)
 	return false;
 }
 
-/* What asks for an image is taken back when one is begun, and that may have failed.  Lock held. */
+/*
+ * Does a shard ask for an image?  The request is withdrawn when an image is begun, and that may
+ * have failed.  The shard's lock is held.
+ */
 static bool
 wants_image(const KvShard *shard)
 {
@@ -392,14 +393,14 @@ wants_image(const KvShard *shard)
 }
 
 /*
- * Of a store: the images that are asked for; and what was retired goes if it may.  Several images
- * are made together: those that come of a split are asked for at once.
+ * Make the requested images of a store, and release retired files if that is allowed.  Several
+ * images are made together: those after a split are requested at once.
  */
 static void
 make_wanted(KvStore *store, uint64 covers)
 {
 	uint32		shards[KV_CHECKPOINT_BATCH];
-	uint32		others[KV_CHECKPOINT_BATCH]; /* that want none, and have something retired */
+	uint32		others[KV_CHECKPOINT_BATCH]; /* shards that request none, and have retired files */
 	int			n = 0;
 	int			nothers = 0;
 
@@ -439,10 +440,10 @@ make_wanted(KvStore *store, uint64 covers)
 typedef struct KvWanted
 {
 	uint64		covers;
-	bool		failed;			/* some could not be served */
+	bool		failed;			/* some requests could not be served */
 } KvWanted;
 
-/* A store's error is no reason to let others wait. */
+/* An error of one store must not make others wait. */
 static void
 attempt_wanted(KvStore *store, KvWanted *wanted)
 {
@@ -456,7 +457,7 @@ attempt_wanted(KvStore *store, KvWanted *wanted)
 	{
 		bool		dropped = pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED;
 
-		/* errors leave us in ErrorContext, which the next error empties */
+		/* after an error CurrentMemoryContext is ErrorContext, which the next error resets */
 		MemoryContextSwitchTo(context);
 		kv_drop_error(!dropped);
 		if (!dropped)
@@ -504,7 +505,7 @@ flush(void *arg)
 	kv_checkpointer_flush(flush->covers, flush->stats, NULL);
 }
 
-/* One attempt; an ERROR is logged. */
+/* Make one attempt; an ERROR is logged. */
 static bool
 try_flush(uint64 covers, KvCheckpointerStats *stats)
 {
@@ -517,7 +518,7 @@ try_flush(uint64 covers, KvCheckpointerStats *stats)
 	return done;
 }
 
-/* Note that writers are about to be let through. */
+/* Record that writers are about to start. */
 static void
 begin(void *arg)
 {
@@ -525,8 +526,8 @@ begin(void *arg)
 }
 
 /*
- * What images cover that are made now, with this redo pointer: that of a checkpoint only if it
- * waits for them.
+ * What do images cover that are made now, with this redo pointer?  The redo pointer of a
+ * checkpoint only if that waits for them.
  */
 static XLogRecPtr
 covered_now(XLogRecPtr redo)
@@ -535,8 +536,8 @@ covered_now(XLogRecPtr redo)
 }
 
 /*
- * Make images that shards have asked for at once, and once a second look what retired value files
- * wait for: the end of a backup, or of a checkpoint.  What fails is tried again then.
+ * Make images that shards have requested at once, and once a second check what retired value
+ * files wait for: the end of a backup, or of a checkpoint.  Failed work is tried again then.
  */
 static void
 serve_shards(void)
@@ -574,10 +575,10 @@ log_durable(KvCheckpointerStats *stats, TimestampTz start, XLogRecPtr redo, bool
 }
 
 /*
- * Before leaving: a checkpoint must not go on as if all were well.  One may follow, of
- * a shutdown for one, so there is a DURABLE record for standbys, behind the records of
- * all writers that were let through.  It says that no version is logged before the
- * next DURABLE, and the control file that the images have everything.
+ * Before exit: a checkpoint must not continue as if all were well.  One may follow, of a
+ * shutdown for example, so there is a DURABLE record for standbys, after the records of all
+ * writers.  It says that no version is logged before the next DURABLE, and the control file
+ * says that the images have everything.
  */
 static void
 close_gate(void)
@@ -589,7 +590,7 @@ close_gate(void)
 	pg_atomic_write_u32(&kv_gate->is_open, 0);
 	KV_STOP_POINT("checkpoint_closing");
 	if (!try_flush(covered_now(redo), &stats))
-		return;					/* checkpointer_exit sees that it is not closed */
+		return;					/* checkpointer_exit finds the gate still open */
 	while (pg_atomic_read_u32(&kv_gate->logging) > 0 && PostmasterIsAlive())
 		pg_usleep(100);
 	log_durable(&stats, start, redo, true);
@@ -598,11 +599,11 @@ close_gate(void)
 }
 
 /*
- * At the process's end, in whatever way it comes.  Within proc_exit an ERROR ends the
- * process at once and could not be caught, so nothing is done here that may raise one:
- * who has raised the checkpointer and not closed it must not leave a server that goes on.
- * Where the postmaster was killed, each process ends when it notices, the checkpointer
- * not before it has completed a checkpoint; the one that waits for images must not be.
+ * Called at the process's end, for whatever reason.  Within proc_exit an ERROR ends the process
+ * at once and could not be caught, so nothing here may raise one.  A checkpointer that has
+ * opened the gate and not closed it must not leave a server that continues.  If the postmaster
+ * was killed, each process ends when it notices, PostgreSQL's checkpointer only after it has
+ * completed a checkpoint; a checkpoint that waits for images must not complete.
  */
 static void
 checkpointer_exit(int code, Datum arg)
@@ -618,7 +619,7 @@ checkpointer_exit(int code, Datum arg)
 	MyProc->delayChkptFlags &= ~DELAY_CHKPT_COMPLETE;
 }
 
-/* Let go of whatever checkpoint waits, unless the redo pointer has moved since. */
+/* Let a waiting checkpoint continue, unless the redo pointer has moved since. */
 static void
 release_checkpoint(void)
 {
@@ -652,9 +653,9 @@ open_gate(void)
 	}
 
 	/*
-	 * For standbys: recovery has ended with a checkpoint before which it logged none.
-	 * And while the images are not complete there is a record of ours in the WAL, so
-	 * that nobody recovers from a crash without this library.
+	 * For standbys: recovery has ended with a checkpoint before which it logged none.  And
+	 * while the images are incomplete there is a record of ours in the WAL, so that no server
+	 * recovers from a crash without this library.
 	 */
 	log_durable(&stats, start, handled, false);
 	XLogFlush(stats.lsn);
@@ -676,7 +677,7 @@ open_gate(void)
 void
 kv_checkpointer_main(Datum arg)
 {
-	/* it has no statement that could be cancelled, and may not end by an ERROR */
+	/* there is no statement that could be cancelled, and it may not end by an ERROR */
 	pqsignal(SIGINT, KV_SIG_IGN);
 	kv_worker_begin("kvfdw checkpointer");
 	MemoryContextSwitchTo(AllocSetContextCreate(TopMemoryContext, "kvfdw checkpointer",
@@ -689,7 +690,7 @@ kv_checkpointer_main(Datum arg)
 		XLogRecPtr	redo = GetRedoRecPtr();
 		int			nap = KV_POLL_MS;
 
-		CHECK_FOR_INTERRUPTS();	/* others wait until a signal checkpointer is absorbed */
+		CHECK_FOR_INTERRUPTS();	/* others wait until a signal barrier is absorbed */
 		if (redo != handled)
 		{
 			KvCheckpointerStats stats;
@@ -712,9 +713,9 @@ kv_checkpointer_main(Datum arg)
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 nap, KV_WAIT_IDLE);
 	}
-	/* another one follows unless the server stops; then nobody is waited for */
+	/* another checkpointer follows unless the server stops; then nothing is waited for */
 	if (kv_io_server_stops())
 		kv_resolve_for_stop();
 	close_gate();
-	proc_exit(1);				/* so that the postmaster starts it again, unless it stops itself */
+	proc_exit(1);			/* so that the postmaster starts it again, unless the server stops */
 }
