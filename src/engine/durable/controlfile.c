@@ -1,19 +1,20 @@
 /*
  * controlfile.c
- *		The control file, kvfdw/control: incarnations, and what the images have.
+ *		The control file, kvfdw/control: incarnations, and the coverage of images.
  *
- * The boundaries of dead incarnations are restart/incarnation.c's.
+ * restart/incarnation.c sets the boundaries of dead incarnations.
  *
- * It also says whether the images are complete: whether they have all that was logged,
- * and nobody has written since.  It is the engine's own word, and
- * durable before anybody goes by it:
+ * It also says whether the images are complete: whether they have all that was logged, and no
+ * process has written since.  This is recorded by the engine itself, durably, before it is
+ * used:
  *
- *  - taken back before the checkpointer lets the first writer through (checkpoint/checkpointer.c);
- *  - given when the checkpointer has stopped the writers and made the last images, and at
- *    the end of redo;
- *  - KV_COMPLETE_UNLESS_REDO after a start that found pg_control at a shutdown
- *    checkpoint, for the WAL may end there.  If nothing is replayed redo_cleanup is
- *    not called; the images, made before that checkpoint, are complete then.
+ *  - taken back before the checkpointer lets the first writer through
+ *    (checkpoint/checkpointer.c);
+ *  - given when the checkpointer has stopped the writers and made the last images, and at the
+ *    end of redo;
+ *  - KV_COMPLETE_UNLESS_REDO after a start that found pg_control at a shutdown checkpoint,
+ *    because the WAL may end there.  If nothing is replayed redo_cleanup is not called; the
+ *    images, made before that checkpoint, are complete then.
  */
 #include "postgres.h"
 
@@ -31,8 +32,8 @@
 #define KV_CONTROL_VERSION 5
 
 /*
- * Version 1 ended with provisional and a CRC; version 2 was larger, too. Versions 3 and 4 ended
- * with the proof, or by_pg_upgrade, padding and a CRC.
+ * Version 1 ended with provisional and a CRC; version 2 was larger, too.  Versions 3 and 4
+ * ended with the proof, or by_pg_upgrade, padding and a CRC.
  */
 #define KV_CONTROL_V1_SIZE	(offsetof(KvControlFile, complete) + sizeof(uint32))
 #define KV_CONTROL_V2_SIZE	16504
@@ -136,7 +137,7 @@ kv_control_read(void)
 		memcpy(control, file, offsetof(KvControlFile, directory_id));
 	else
 	{
-		/* of these versions pg_control says whether they were stopped; nothing is proven */
+		/* for these versions pg_control says whether they were stopped; nothing is proven */
 		memcpy(control, file, offsetof(KvControlFile, complete));
 		control->complete = KV_COMPLETE_UNLESS_REDO;
 		if (file->format_version == 2)
@@ -192,7 +193,7 @@ kv_incarnation_complete(bool is)
 		}
 		PG_CATCH();
 		{
-			/* what the file says now is not known: it must be written whatever comes */
+			/* the file's content is unknown now, so the next call must write it in any case */
 			kv_control->complete = KV_COMPLETE_UNLESS_REDO;
 			kv_control->covered = covered;
 			PG_RE_THROW();

@@ -1,48 +1,47 @@
 /*
  * image.c
- *		Images: the state of a shard that a checkpointer has made durable.
+ *		Images: the durable state of a shard, as a checkpoint needs it.
  *
- * An image is a small file beside the shard's manifest: a manifest as it was at
- * one moment, and where the key logs ended then (imagefile.c).  Images of a shard are numbered.
- * Every file that one names is on the device up to there, and stays until the
- * next image is there, so after a power loss the shard can be set back to it.
- * Between two images nothing of a shard is synced.
+ * An image is a small file in the directory of the shard's manifest.  It has a manifest as it
+ * was at one moment, and where the key logs ended then (imagefile.c).  Images of a shard are
+ * numbered.  Every file that one names is on the device up to there, and stays until the next
+ * image exists, so after a power loss the shard can be set back to it.  Between two images
+ * nothing of a shard is synced.
  *
- * Making them (kv_shards_image), each shard's lock held only to look:
+ * The steps of making images (kv_shards_image), in which each shard's lock is held only to
+ * look:
  *
- *   1. capture   seal the open write buffer; note runs, logs, tails.  From here on the
- *                files noted are protected (KvShard.images[KV_IMAGE_NEXT])
- *   2. drain what the write buffers sealed so far hold gets to the files; then the kernel must not
- *                have failed to write back pages of the buffer file, from which it came
- *   3. sync      value files that are not for good on the device, logs, runs that the image
- *                before did not name; what logs have got since then is read and verified
- *   4. write     the image file, durably, directory included; before it the map that has
- *                the shard with these bounds
- *   5. release   unlink the image before, and what only that named; and value files that had
- *                left the list before the image was captured (shard/retired.c)
+ *	1. capture	seal the open write buffer; note runs, logs, tails.  From here on these
+ *				files are protected (KvShard.images[KV_IMAGE_NEXT])
+ *	2. drain	write the sealed write buffers to the files; then the kernel must not have
+ *				failed to write back pages of the buffer file, from which they came
+ *	3. sync		value files that are not yet durable, logs, and runs that the previous
+ *				image did not name; new entries of logs are read and verified
+ *	4. write	the image file, durably, directory included; before it the map that has
+ *				the shard with these bounds
+ *	5. release	unlink the previous image, and files that only it named; and value files
+ *				that had left the list before the image was captured (shard/retired.c)
  *
- * Shards of a store go through these steps together, because syncs of many files
- * in a row cost the file system one commit and the device can work on the next
- * one's bytes, and because a directory is then synced once for all of them.  In
- * step 4 all images are synced under temporary names before the first is renamed.
- * After a power cut between the renames some shards have the new image and some the
- * one before; both are complete, for nothing is released until the directory has
- * been synced.
+ * Shards of a store go through these steps together.  Syncs of many files in a row cost the
+ * file system one commit, the device can work on the next one's bytes, and a directory is
+ * synced once for all of them.  In step 4 all images are synced under temporary names before
+ * the first is renamed.  After a power cut between the renames some shards have the new image
+ * and some the previous one; both are complete, because nothing is released until the directory
+ * has been synced.
  *
- * While base backups run nothing is released, and what is not is a leftover until
- * they have ended.  So a copy has all files of the image that was the newest when
- * its backup began.  Later ones may name files that the copy lacks.  They are
- * told apart by what they cover: the redo pointer of the checkpoint that waits for
- * the image, or one more if none does.  The newest that covers no more than the
- * backup's redo pointer is the one.  So of older images none outlives a newer one.
+ * While base backups run nothing is released, and unreleased files are leftovers until they
+ * have ended.  So a copy has all files of the image that was the newest when its backup began.
+ * Later images may name files that the copy lacks.  They are distinguished by what they cover:
+ * the redo pointer of the checkpoint that waits for the image, or one more if none does.  The
+ * newest image that covers no more than the backup's redo pointer is the right one.  So no
+ * older image outlives a newer one.
  *
- * An image may be newer than the redo pointer from which the WAL is replayed.
- * That does no harm: a version that redo writes again lies above its former self
- * and is the same.
+ * An image may be newer than the redo pointer from which the WAL is replayed.  That does no
+ * harm: a version that redo writes again is newer than its former self and identical.
  *
- * One process at a time makes images: the startup process until recovery has
- * ended, the checkpointer afterwards.  Between two checkpoints that makes one of a shard
- * which asks for it (KvShard.image_wanted), so that space comes back soon.
+ * One process at a time makes images: the startup process until recovery has ended, the
+ * checkpointer afterwards.  Between two checkpoints the checkpointer makes one of a shard that
+ * asks for it (KvShard.image_wanted), so that space is freed soon.
  */
 #include "postgres.h"
 
@@ -63,16 +62,16 @@
 #include "engine/shard/shard.h"
 #include "engine/buffer/buffer.h"
 
-/* An image in the making. */
+/* An image that is being made. */
 typedef struct KvImageWork
 {
 	uint32		shard_id;
 	KvImage		image;
 	uint32		generation;		/* the shard's, when it was captured */
-	uint64		sequence;		/* of the write buffers that must be drained, the end */
+	uint64		sequence;		/* the end of the write buffers that must be drained */
 	uint32		closed_log;		/* as in KvShard, when it was captured */
 	uint64		closed_tail;
-	KvUnsynced *unsynced;		/* value files that are synced for it, … */
+	KvUnsynced *unsynced;		/* value files that are synced for it */
 	int			nunsynced;
 } KvImageWork;
 
@@ -81,12 +80,12 @@ typedef struct KvImageFile
 {
 	char	   *path;
 	uint32		shard_id;
-	uint32		log;			/* 0: it is no log */
-	uint64		from;			/* of a log, what is verified */
+	uint32		log;			/* 0: no log */
+	uint64		from;			/* of a log, the part that is verified */
 	uint64		end;
 } KvImageFile;
 
-/* Protect what an image names. */
+/* Protect the files that an image names. */
 static void
 name_files(const KvImage *image, KvImageFiles *files)
 {
@@ -104,8 +103,9 @@ same_runs(const KvShardFiles *a, const KvShardFiles *b)
 }
 
 /*
- * At recovery, level 'none': value files that the image lists and the manifest does not have left
- * the list since, or are named by entries that are still to be read, which put them into it.
+ * At recovery, level 'none': keep value files that the image lists and the manifest does not
+ * have. They left the list since, or entries that are still to be read name them and put them
+ * into it.
  */
 static void
 keep_value_files(KvStore *store, uint32 shard_id, const KvImage *image)
@@ -117,7 +117,7 @@ keep_value_files(KvStore *store, uint32 shard_id, const KvImage *image)
 	{
 		const KvValueFile *value_file = &image->manifest.value_files[i];
 
-		/* a legacy file of a shard without values need not be there */
+		/* a legacy file of a shard without values need not exist */
 		if (kv_value_file_find(shard, value_file->address) != NULL ||
 			(kv_is_legacy(value_file->address) && value_file->used == 0))
 			continue;
@@ -145,20 +145,20 @@ kv_shard_load_image(KvStore *store, uint32 shard_id, const KvFoundFile *files, i
 	shard->image_log = image.last_log;
 	shard->image_tail = image.log_tail;
 
-	/* a shard that is set back to it goes on there */
+	/* a shard that is set back to the image continues there */
 	kv_volume_note(store, image.manifest.next_address);
 
-	/* keep the value files that the image names, although the manifest may do without them */
+	/* keep the value files that the image names, although the manifest may not need them */
 	if (store->shape.wal == KV_WAL_NONE && !(manifest->files.flags & KV_MANIFEST_SALVAGE))
 		keep_value_files(store, shard_id, &image);
 	pfree(image.manifest.value_files);
 
-	/* recovery counts the generation on when it is done */
+	/* recovery increments the generation when it is done */
 	shard->image_generation = pg_atomic_read_u32(&shard->generation) +
 		(same_runs(&image.manifest.files, &manifest->files) ? 1 : 0);
 }
 
-/* Has nothing happened to the shard since its newest image?  Lock held. */
+/* Is the shard unchanged since its newest image?  The lock is held. */
 static bool
 is_clean(KvShard *shard)
 {
@@ -178,9 +178,9 @@ is_clean(KvShard *shard)
 }
 
 /*
- * An attempt that failed may have given its image the name already. What that image names is kept
- * no longer than until the next capture, so it goes before; the one before it still counts, and all
- * that it names is there.
+ * A failed attempt may have given its image the name already.  The files that it names are kept
+ * only until the next capture, so it is unlinked before that.  The previous image still counts,
+ * and all files that it names exist.
  */
 static void
 unlink_failed(KvStore *store, uint32 shard_id)
@@ -197,7 +197,7 @@ unlink_failed(KvStore *store, uint32 shard_id)
 		kv_io_error(ERROR, err, path, "remove");
 }
 
-/* Step 1, of work->shardno.  False: there is nothing to do. */
+/* Step 1, of work->shard_id.  False: there is nothing to do. */
 static bool
 capture(KvStore *store, KvImageWork *work)
 {
@@ -224,7 +224,7 @@ capture(KvStore *store, KvImageWork *work)
 		image->log_tail = shard->log_tail;
 		image->map_number = shard->bounds_since;
 
-		/* an attempt that failed may have kept files that nobody else names */
+		/* a failed attempt may have kept files that no image names */
 		if (shard->images[KV_IMAGE_NEXT].valid)
 			shard->leftovers = true;
 		name_files(image, &shard->images[KV_IMAGE_NEXT]);
@@ -233,7 +233,7 @@ capture(KvStore *store, KvImageWork *work)
 	return dirty;
 }
 
-/* Adds a file to those of step 3, and starts its write-back. */
+/* Add a file to those of step 3, and start its write-back. */
 static KvImageFile *
 add_file(List **files, const char *path, bool count, KvCheckpointerStats *stats)
 {
@@ -249,7 +249,7 @@ add_file(List **files, const char *path, bool count, KvCheckpointerStats *stats)
 	return file;
 }
 
-/* Likewise a log, of which is verified what the image before did not name. */
+/* Add a log, of which the part is verified that the previous image did not name. */
 static void
 add_log(List **files, const KvStore *store, const KvImageWork *work, uint32 log,
 		KvCheckpointerStats *stats)
@@ -268,8 +268,8 @@ add_log(List **files, const KvStore *store, const KvImageWork *work, uint32 log,
 }
 
 /*
- * Has a retired value file gone? A split has taken it over from a shard that has released it since.
- * This process releases them, so one that is there stays.
+ * Was a retired value file removed?  A split has taken it over from a shard that has released
+ * it since.  This process releases them, so an existing one stays.
  */
 static bool
 has_gone(const KvStoreKey *key, const KvUnsynced *value_file)
@@ -277,11 +277,11 @@ has_gone(const KvStoreKey *key, const KvUnsynced *value_file)
 	if (!value_file->retired || access(kv_path_value(key, value_file->file), F_OK) == 0 ||
 		errno != ENOENT)
 		return false;
-	kv_space_require(key, false);	/* what is not mounted has not */
+	kv_space_require(key, false); /* a file on a file system that is not mounted was not removed */
 	return true;
 }
 
-/* Adds the files of step 3. */
+/* Add the files of step 3. */
 static void
 files_to_sync(KvStore *store, KvImageWork *work, List **to_sync, KvCheckpointerStats *stats)
 {
@@ -294,7 +294,7 @@ files_to_sync(KvStore *store, KvImageWork *work, List **to_sync, KvCheckpointerS
 	uint32		runs[KV_MAX_UNFROZEN + 1];
 	int			nruns = kv_files_runs(files, runs);
 
-	/* those made since it was captured are not its own, but few */
+	/* value files that were created since the capture are not its own, but few */
 	work->nunsynced = kv_values_unsynced(kv_shard(store, shard_id), &work->unsynced);
 	for (int i = 0; i < work->nunsynced && !kv_fault_skips("data_sync"); i++)
 	{
@@ -335,7 +335,7 @@ sync_files(const KvStore *store, List *to_sync)
 	list_free_deep(to_sync);
 }
 
-/* Step 5: unlink the image before, and what only that named. */
+/* Step 5: unlink the previous image, and files that only it named. */
 static void
 release_image(KvStore *store, uint32 shard_id, uint32 image, const KvShardFiles *old)
 {
@@ -350,7 +350,7 @@ release_image(KvStore *store, uint32 shard_id, uint32 image, const KvShardFiles 
 		kv_file_release(store, shard_id, KV_FILE_LOG, log);
 }
 
-/* The same for those of the shards that have leftovers, of whatever nobody needs. */
+/* Do the same for shards with leftovers: remove all their unneeded files. */
 static void
 release_leftovers(KvStore *store, const uint32 *shards, int n)
 {
@@ -382,13 +382,13 @@ release_leftovers(KvStore *store, const uint32 *shards, int n)
 void
 kv_shards_release(KvStore *store, const uint32 *shards, int n)
 {
-	/* older images go before the value files that they list */
+	/* older images are removed before the value files that they list */
 	release_leftovers(store, shards, n);
 	for (int i = 0; i < n; i++)
 		kv_retired_release(store, shards[i]);
 }
 
-/* Where an image is written before it gets its name. */
+/* The temporary name of an image. */
 static const char *
 temporary_of(const KvStoreKey *key, const KvImageWork *work)
 {
@@ -443,7 +443,7 @@ write_images(KvStore *store, KvImageWork *work, int n, uint64 covers)
 	pfree(directory);
 }
 
-/* The image is durable: it counts from here on.  Step 5 for the one before. */
+/* The image is durable: it counts from here on.  Step 5 for the previous one. */
 static void
 install_image(KvStore *store, const KvImageWork *work)
 {
@@ -465,8 +465,8 @@ install_image(KvStore *store, const KvImageWork *work)
 		store->imaged_stale = true;
 
 	/*
-	 * a backup of a standby waits for no checkpoint, and may have begun meanwhile; older images go
-	 * first
+	 * a backup of a standby waits for no checkpoint, and may just have begun; older images are
+	 * removed first
 	 */
 	kv_backups_look();
 	if (before.valid && !shard->leftovers && !kv_backups_run())

@@ -2,29 +2,29 @@
  * imageback.c
  *		Which image of a shard counts, and going back to it.
  *
- * A shard of a store whose versions are in the WAL begins at its newest image
- * whenever its store is opened for the first time since the start (restart/trust.c).  The
- * image has been synced with all that it names; of what else is in the directory
- * nothing is read: newer runs and logs are removed, the last log is cut where the
- * image says that it ended, and the manifest is the image's.  Redo writes again
- * what was there.  It is idempotent, so one that is cut off is simply done again.
+ * A shard of a store whose versions are in the WAL begins at its newest image whenever its
+ * store is opened for the first time since the start (restart/trust.c).  The image was synced
+ * with all files that it names; nothing else in the directory is read.  Newer runs and logs are
+ * removed, the last log is cut where the image says that it ended, and the manifest is the
+ * image's.  Redo writes again what was there.  Going back is idempotent, so after an
+ * interruption it is simply repeated.
  *
- * A shard without an image is empty; imaged.c says whether one has gone.  Nothing is
- * removed before all that the image names has been found.
+ * A shard without an image is empty; imaged.c says whether one is missing.  Nothing is removed
+ * before all files that the image names have been found.
  *
- * At level 'none' logs and runs behind the image may hold all there is.  After a
- * start that cannot trust them a shard is set back unverified: its newest image is
- * the manifest, marked SALVAGE; the logs that follow stay, and recovery keeps what
- * is whole of them.
+ * At level 'none' logs and runs after the image may hold all data.  After a start that cannot
+ * trust them a shard is set back unverified: its newest image is the manifest, marked SALVAGE.
+ * The logs that follow stay, and recovery keeps the valid part of them.
  *
- * A copy made by a backup may have several images, and parts of files that newer
- * ones name.  The one that is complete is the newest that covers no more than the
- * redo pointer of the backup's label.  If there is none, and the backup was taken of
- * a primary, whose checkpoint had then just been made, the shard was empty.  A
- * standby, and the source of pg_rewind, may have been ahead: then the oldest image is
- * newer than the start of the backup, which is as good, unless it is the shard's
- * first, made meanwhile: then files of it may be missing.  Beside pg_rewind files go,
- * and shards of before a split with them: there each image that there was must be complete.
+ * A copy made by a backup may have several images, and parts of files that newer ones name.
+ * The complete one is the newest that covers no more than the redo pointer of the backup's
+ * label.  If there is none, and the backup was taken of a primary, whose checkpoint had then
+ * just been made, the shard was empty.
+ *
+ * A standby, and the source of pg_rewind, may have been ahead.  Then the oldest image is newer
+ * than the start of the backup, which is as good, unless it is the shard's first, and was made
+ * during the backup: then files of it may be missing.  While pg_rewind runs files are removed,
+ * and shards of before a split with them: there each image that existed must be complete.
  */
 #include "postgres.h"
 
@@ -39,9 +39,9 @@
 #include "engine/buffer/buffer.h"
 #include "engine/value/value.h"
 
-/* ---- what an image names ---- */
+/* ---- the files of an image ---- */
 
-/* ERROR unless there is all that the image names.  copied: by a backup. */
+/* ERROR unless all files that the image names exist.  copied: by a backup. */
 static void
 require_files(const KvStoreKey *key, uint32 shard_id, const KvImage *image, bool copied)
 {
@@ -87,7 +87,7 @@ require_files(const KvStoreKey *key, uint32 shard_id, const KvImage *image, bool
 	}
 }
 
-/* Is there all that the image names? */
+/* Do all files that the image names exist? */
 static bool
 has_files(const KvStoreKey *key, uint32 shard_id, const KvImage *image)
 {
@@ -108,7 +108,7 @@ has_files(const KvStoreKey *key, uint32 shard_id, const KvImage *image)
 	return complete;
 }
 
-/* The image of a shard that has none. */
+/* Make the image of a shard that has none. */
 static void
 make_empty(KvImage *image)
 {
@@ -118,8 +118,8 @@ make_empty(KvImage *image)
 }
 
 /*
- * Remove the shard's files that the image does not name, but for logs that follow it
- * if those stay.  Numbers of runs that were removed are not given again.
+ * Remove the shard's files that the image does not name, except logs that follow it if those
+ * stay. Numbers of removed runs are not used again.
  */
 static void
 remove_others(const KvStoreKey *key, KvImage *image, const KvFoundFile *files, int n,
@@ -161,7 +161,7 @@ remove_others(const KvStoreKey *key, KvImage *image, const KvFoundFile *files, i
 	pfree(directory);
 }
 
-/* Make this the shard's manifest, unless it is. */
+/* Make this the shard's manifest, unless it is already. */
 static void
 put_manifest(const KvStoreKey *key, uint32 shard_id, KvManifest *manifest)
 {
@@ -196,8 +196,8 @@ use_all_written(const KvStore *store, KvManifest *manifest)
 /* ---- going back ---- */
 
 /*
- * The shard's newest image, or that of an empty one; false: it was never used.
- * had_image: the store's file says that there is one.
+ * The shard's newest image, or that of an empty one; false: the shard was never used.
+ * had_image: the store's file "imaged" says that there is one.
  */
 static bool
 find_image(const KvStoreKey *key, uint32 shard_id, const KvFoundFile *files, int n,
@@ -210,7 +210,7 @@ find_image(const KvStoreKey *key, uint32 shard_id, const KvFoundFile *files, int
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("file \"%s/%05x.*.image\" is missing", kv_path_store(key),
 						shard_id)));
-	/* an older library made the value file first; now the log comes before it */
+	/* an older library made the value file first; now the log is made before it */
 	if (n == 0 && !kv_has_legacy_file(key, shard_id))
 		return false;
 	make_empty(image);
@@ -235,7 +235,7 @@ kv_shard_set_back(const KvStore *store, uint32 shard_id, const KvFoundFile *file
 			 info.st_size > image.log_tail)
 		kv_io_cut(kv_path_log(key, shard_id, image.last_log), image.log_tail);
 
-	/* values that only the WAL names must not be overwritten by redo */
+	/* redo must not overwrite values that only the WAL names */
 	if (store->shape.wal == KV_WAL_KEYS)
 		use_all_written(store, &image.manifest);
 	put_manifest(key, shard_id, &image.manifest);
@@ -245,7 +245,7 @@ kv_shard_set_back(const KvStore *store, uint32 shard_id, const KvFoundFile *file
 	return true;
 }
 
-/* The manifest of a shard, if it is there and whole: after a power loss it may not be. */
+/* The manifest of a shard, if it exists and is valid: after a power loss it may not be. */
 static bool
 read_noted(const KvStoreKey *key, uint32 shard_id, const KvFoundFile *files, int n,
 		   KvManifest *manifest)
@@ -273,7 +273,7 @@ kv_shard_set_unverified(const KvStore *store, uint32 shard_id, const KvFoundFile
 
 	lost += kv_buffers_lost(key, shard_id);
 
-	/* a start that was cut off has counted more, and maybe removed it */
+	/* an interrupted start has counted more, and may have removed them */
 	if (read_noted(key, shard_id, files, n, &noted) && (noted.files.flags & KV_MANIFEST_SALVAGE))
 		lost = Max(lost, noted.files.lost);
 	if (!find_image(key, shard_id, files, n, had_image, &image))
@@ -289,7 +289,7 @@ kv_shard_set_unverified(const KvStore *store, uint32 shard_id, const KvFoundFile
 	kv_manifest_write(key, shard_id, &image.manifest);
 }
 
-/* The image to which a copy made by a backup can be set back; false: to none. */
+/* The image to which a copy made by a backup can be set back; false: there is none. */
 static bool
 choose(const KvStoreKey *key, uint32 shard_id, const KvFoundFile *files, int n,
 	   const KvBackupLabel *label, KvImage *image)

@@ -1,10 +1,10 @@
 /*
  * imaged.c
- *		Which shards of a store have an image: its file "imaged".
+ *		Records which shards of a store have an image: the store's file "imaged".
  *
- * So that an image which has gone is missed, the file has a bit for each shard that
- * has one.  It is made durable after a store's images and before the checkpoint that
- * waits for them goes on; in between the image itself is there.
+ * The file has a bit for each shard that has an image, so that a missing image is noticed.  It
+ * is made durable after a store's images and before the checkpoint that waits for them
+ * continues; in between the image itself exists.
  */
 #include "postgres.h"
 
@@ -24,14 +24,14 @@ struct KvImaged
 	uint32		magic;
 	uint32		format_version;
 	uint64		id;				/* the store's */
-	uint32		nshards;		/* bits: shards have lower numbers */
-	uint32		crc;			/* of all above and all below */
-	uint8		bits[FLEXIBLE_ARRAY_MEMBER];	/* in version 2 before them the map's number */
+	uint32		nshards;		/* number of bits: shards have lower ids */
+	uint32		crc;			/* of all fields before it and after it */
+	uint8		bits[FLEXIBLE_ARRAY_MEMBER];	/* in version 2 preceded by the map's number */
 };
 
 StaticAssertDecl(offsetof(KvImaged, bits) == 24, "imaged head size");
 
-/* Where the bits begin, behind the head. */
+/* Where the bits begin, after the head. */
 static Size
 bits_at(uint32 format_version)
 {
@@ -120,7 +120,7 @@ kv_imaged_write(KvStore *store, uint32 number)
 	bits = imaged->bits + bits_at(imaged->format_version);
 	kv_each_shard(store, i)
 	{
-		/* shards of a map that has come meanwhile it need not tell of */
+		/* shards of a newer map need not be recorded */
 		if (i < head.nshards && kv_shard(store, i)->image_number > 0)
 			bits[i / 8] |= 1 << (i % 8);
 	}

@@ -1,6 +1,6 @@
 /*
  * imagefile.c
- *		The file of an image: its bytes, made and read.
+ *		Makes and reads the file of an image.
  */
 #include "postgres.h"
 

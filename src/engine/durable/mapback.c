@@ -1,25 +1,26 @@
 /*
  * mapback.c
- *		Which map of a store counts, and when the files of the one before may go.
+ *		Which map of a store counts, and when may the files of the previous one be removed?
  *
- * A change of the map makes shards of others, or gives one's range to another.  The new map
- * is renamed into place and not synced; in memory it counts at once.  From then on
+ * A change of the map replaces shards by new ones, or gives one's range to another.  The new
+ * map is renamed into place and not synced; in memory it counts at once.  From then on its
+ * state is
  *
- *	CHANGED		its shards are to have images that were captured since their bounds
- *				changed.  The map's file is synced before the first of these is renamed.
- *	IMAGED		all have.  The file "imaged" says so.  The maps before, and files of shards
- *				that are in none but those, go as soon as no base backup runs
- *	SETTLED		nothing is left of the maps before, and the map may be changed again.  What
- *				is gone is so for good, for ids of shards are given again (split/shardid.c)
+ *	CHANGED		The shards need images that were captured since their bounds changed.  The
+ *				map's file is synced before the first of these images is renamed.
+ *	IMAGED		All shards have such images, and the file "imaged" says so.  Earlier maps, and
+ *				files of shards that are only in those, are removed when no base backup runs.
+ *	SETTLED		Nothing is left of earlier maps, durably, and the map may be changed again:
+ *				ids of shards are used again (split/shardid.c).
  *
- * So there are at most two maps at a time.  A store that begins at its images takes the
- * newest map all of whose shards have such an image; a shard with which the store was made,
- * and whose bounds never changed, needs none, as ever.  If that is the map before, its
- * shards' images are older than the change or as good: what they lack is in the WAL, for
- * no checkpoint that began behind the change completes before the new map is IMAGED.
+ * So there are at most two maps at a time.  A store that begins at its images takes the newest
+ * map all of whose shards have such an image; a shard with which the store was created, and
+ * whose bounds never changed, needs none.  If that is the previous map, its shards' images are
+ * older than the change or as good.  Later versions are in the WAL, because no checkpoint that
+ * began after the change completes before the new map is IMAGED.
  *
- * What is removed are maps and shards that the map does not have; value files are no shard's
- * by name, and go by lists.
+ * Other maps, and files of shards that are not in the map, are removed.  Value files do not
+ * belong to a shard by name; they are removed by lists.
  */
 #include "postgres.h"
 
@@ -38,7 +39,7 @@
 
 /* ---- choosing ---- */
 
-/* Has the map's shard an image that will do for it? */
+/* Has the map's shard a valid image for this map? */
 static bool
 shard_is_imaged(const KvStore *store, const KvMap *map, uint32 position, const KvFoundFile *files,
 				int n)
@@ -106,7 +107,7 @@ kv_map_newest(const KvStore *store)
 		kv_map_file_read(&store->key, store->shape.nshards);
 }
 
-/* ---- what other maps leave ---- */
+/* ---- the files of other maps ---- */
 
 uint32
 kv_map_entries_behind(const KvStore *store, const KvMap *map)
@@ -126,7 +127,7 @@ kv_map_entries_behind(const KvStore *store, const KvMap *map)
 			entries += kv_buffers_lost(&store->key, file->shard);
 		shard = file->shard;
 
-		/* until it has an image its logs have all that it has got: see needs_log */
+		/* until it has an image its logs have all its entries: see needs_log */
 		if (file->kind == KV_FILE_LOG)
 			entries += kv_log_entries(&store->key, shard, file->number);
 	}
@@ -144,8 +145,8 @@ compare_numbers(const void *a, const void *b)
 }
 
 /*
- * Look for, or remove, maps but this one, and files of shards that it does not have.  False: there
- * are none, or none is left.
+ * Find, or remove, other maps than this one, and files of shards that are not in it.  False:
+ * there are none, or none is left.
  */
 static bool
 visit_others(const KvStore *store, const KvMap *map, bool remove)
@@ -160,7 +161,7 @@ visit_others(const KvStore *store, const KvMap *map, bool remove)
 	memcpy(shards, kv_map_shards(map), map->nshards * sizeof(uint32));
 	qsort(shards, map->nshards, sizeof(uint32), compare_numbers);
 
-	/* a map's shards are not looked for without it, so they go first */
+	/* without the map its shards are not looked for, so their files are removed first */
 	kv_store_list_files(&store->key, &found);
 	for (int i = 0; i < found.n; i++)
 	{
@@ -176,7 +177,7 @@ visit_others(const KvStore *store, const KvMap *map, bool remove)
 	numbers = kv_map_files(&store->key, &n);
 	for (int i = 0; i < n; i++)
 	{
-		/* a map's shards are looked for as long as it is there */
+		/* a map's shards are looked for as long as the map exists */
 		if (numbers[i] != map->number && !(remove && some))
 			some |= !remove || !kv_io_gone(kv_path_map(&store->key, numbers[i]));
 	}
@@ -188,8 +189,8 @@ visit_others(const KvStore *store, const KvMap *map, bool remove)
 }
 
 /*
- * Remove maps after this one.  While one of them is there its shards must keep their files: a
- * shard of which there is none counts as empty.
+ * Remove maps after this one.  While one of them exists its shards must keep their files: a
+ * shard without files counts as empty.
  */
 static void
 remove_later(const KvStore *store, const KvMap *map)
@@ -215,7 +216,7 @@ kv_map_keep_only(const KvStore *store, const KvMap *map)
 	if (!visit_others(store, map, false))
 		return;
 
-	/* what it is chosen for must be there for good */
+	/* the chosen map must be durable */
 	if (map->number > 0)
 		kv_io_sync_file(kv_path_map(&store->key, map->number));
 	kv_io_sync_directory(kv_path_store(&store->key));
@@ -261,12 +262,12 @@ kv_map_is_imaged(KvStore *store)
 void
 kv_map_look(KvStore *store)
 {
-	static TimestampTz failed_at = 0;	/* to remove files */
+	static TimestampTz failed_at = 0;	/* when files could not be removed */
 	uint32		state = pg_atomic_read_u32(&store->map_state);
 	uint32		number = pg_atomic_read_u32(&store->map_number);
 	bool		imaged;
 
-	/* of the map with this number, whichever comes after it */
+	/* of the map with this number, whichever map follows it */
 	pg_read_barrier();
 	imaged = kv_map_is_imaged(store);
 	if (state == KV_MAP_CHANGED && imaged)
@@ -284,8 +285,8 @@ kv_map_look(KvStore *store)
 		return;
 
 	/*
-	 * nobody changes it in this state; its numbers may be given again when all that has them is
-	 * gone for good
+	 * the map is not changed in this state; its shard ids may be used again when all files of
+	 * them are durably removed
 	 */
 	if (failed_at != 0 && kv_clock() >= failed_at &&
 		!TimestampDifferenceExceeds(failed_at, kv_clock(), KV_PAUSE_MS))
