@@ -1,21 +1,19 @@
 /*
  * drop.c
- *		Stores go: out of sight at once, their files and memory when they can.
+ *		Removal of stores: hidden at once, their files and memory freed when possible.
  *
- * What is discarded is marked dropped in shared memory and its directory renamed to
- * kvfdw/dropped.*; both can neither fail a transaction nor need memory (pending.c).
- * The maintainer removes the files and frees the memory.
+ * A discarded store is marked dropped in shared memory and its directory renamed to
+ * kvfdw/dropped.*; neither can fail a transaction or needs memory (pending.c).  The maintainer
+ * removes the files and frees the memory.  Unneeded value files of existing stores are removed
+ * in the same way, one by one.
  *
- * Value files that nothing needs any more go the same way, by themselves.
+ * A store's directory in a tablespace is removed after its directory in kvfdw/ has been renamed
+ * and no process uses the store: the maintainer searches the tablespaces for directories whose
+ * store does not exist.  That also finds directories that a crash has left.
  *
- * What a store has in a tablespace follows when its directory in kvfdw/ has left that name
- * and nobody uses it: the maintainer looks through the tablespaces for directories whose store
- * is not there.  That finds what a crash has left as well.
- *
- * After a crash in between: a generation older than one whose creator
- * committed, and one whose creator aborted, is removed when the table is next
- * loaded; directories whose table is gone are swept (sweep.c), and renamed ones
- * removed, after the start.
+ * After a crash in between, a generation older than one whose creator committed, and one whose
+ * creator aborted, are removed when the table is next loaded.  Directories of dropped tables
+ * are swept (sweep.c), and renamed ones removed, after the start.
  */
 #include "postgres.h"
 
@@ -45,8 +43,9 @@
 #include "engine/xact/xact.h"
 
 /*
- * Take a directory out of sight, of one table or, relid InvalidOid, of a database.  Never throws
- * or allocates.  An incarnation that is begun again counts from 0 again, so a name may be taken.
+ * Rename a directory to a hidden name, of one table or, relid InvalidOid, of a database.  Never
+ * throws or allocates.  An incarnation that is begun again counts from 0 again, so a name may
+ * exist.
  */
 static void
 move_out_of_sight(const char *path, Oid dboid, Oid relid)
@@ -77,7 +76,7 @@ kv_generation_discard(Oid dboid, Oid relid, uint32 generation)
 	move_out_of_sight(kv_path_store(&store->key), dboid, relid);
 }
 
-/* registry locked. */
+/* The registry is locked. */
 static KvTableEntry *
 find_entry(Oid dboid, Oid relid)
 {
@@ -149,7 +148,7 @@ kv_database_discard(Oid dboid)
 
 /* ---- the maintainer's part ---- */
 
-/* Free what shared memory holds of dropped stores that nobody uses any more. */
+/* Free the shared memory of dropped stores that are not used any more. */
 static void
 collect_stores(void)
 {
@@ -165,8 +164,8 @@ collect_stores(void)
 			continue;
 
 		/*
-		 * nobody pins a dropped store but for one of its write buffers, under KvBufferPool.lock,
-		 * under which these go
+		 * a dropped store is pinned only for one of its write buffers, under KvBufferPool.lock,
+		 * under which these are freed
 		 */
 		KV_STOP_POINT("drop_before_discard");
 		if (!kv_buffers_discard(&store->key, store))
@@ -195,8 +194,8 @@ names_value_file(const char *name)
 }
 
 /*
- * Call for each store in a directory that was renamed out of sight, until a call
- * says true; whether one has.
+ * Call visit for each store in a renamed directory, until a call returns true; returns whether
+ * one has.
  */
 static bool
 any_dropped(const char *path, int depth,
@@ -207,7 +206,7 @@ any_dropped(const char *path, int depth,
 	struct dirent *de;
 	bool		found = false;
 
-	/* the maintainer may be removing it */
+	/* the maintainer may just be removing it */
 	if (dir == NULL && errno == ENOENT)
 		return false;
 	while (!found && (de = ReadDirExtended(dir, path, LOG)) != NULL)
@@ -226,7 +225,7 @@ any_dropped(const char *path, int depth,
 	return found;
 }
 
-/* Is the store in shared memory still, for somebody uses it or has a write buffer of it? */
+/* Is the store still in shared memory, because a process uses it or has a write buffer of it? */
 static bool
 is_in_use(const KvStoreKey *key, uint64 id, const void *arg)
 {
@@ -248,8 +247,8 @@ is_it(const KvStoreKey *key, uint64 id, const void *arg)
 }
 
 /*
- * May a directory that was taken out of sight have had the store?  What lies in it need not be
- * read if its name tells: many may wait to be removed, and each new generation asks.
+ * May a renamed directory have had the store?  The directory need not be read if its name
+ * tells: many may wait to be removed, and each new generation asks.
  */
 static bool
 may_have_had(const char *name, const KvStoreKey *key)
@@ -257,7 +256,7 @@ may_have_had(const char *name, const KvStoreKey *key)
 	Oid			dboid;
 	Oid			relid;
 
-	/* a name without these tells nothing */
+	/* a name without these numbers does not tell */
 	if (sscanf(name, "dropped.%*u.%*u.%u.%u", &dboid, &relid) != 2)
 		return true;
 	return dboid == key->dboid && (!OidIsValid(relid) || relid == key->relid);
@@ -285,8 +284,8 @@ kv_store_was_dropped(const KvStoreKey *key)
 /* ---- in tablespaces ---- */
 
 /*
- * Has the store gone whose directory in a tablespace this is?  One is made only where there is
- * a store with that id, which never repeats.
+ * Was the store removed whose directory in a tablespace this is?  Such a directory is created
+ * only for a store with that id, which never repeats.
  */
 static bool
 store_is_gone(const KvStoreKey *key, uint64 id)
@@ -302,7 +301,9 @@ store_is_gone(const KvStoreKey *key, uint64 id)
 		found_id != id;
 }
 
-/* Have those files and directories freed whose names begin so.  Are there any? */
+/*
+ * Free the files and directories whose names begin with prefix.  Returns whether there are any.
+ */
 static bool
 free_named(const char *directory, const char *prefix)
 {
@@ -325,7 +326,7 @@ free_named(const char *directory, const char *prefix)
 	return any;
 }
 
-/* What a tablespace has of stores that have gone, and of value files that were released. */
+/* Remove directories of removed stores, and released value files, from a tablespace. */
 static void
 collect_space(Oid tablespace, const char *space)
 {
@@ -347,7 +348,8 @@ collect_space(Oid tablespace, const char *space)
 				 pg_atomic_fetch_add_u32(&kv_registry->drop_counter, 1));
 
 		/*
-		 * where a store is gone its value files go first, by the names under which they are counted
+		 * value files of a removed store are removed first, by the names under which they are
+		 * counted
 		 */
 		if (free_named(path, "dropped."))
 			continue;
@@ -357,11 +359,11 @@ collect_space(Oid tablespace, const char *space)
 			continue;
 		}
 		if (access(target, F_OK) == 0)
-			continue;			/* the next time */
+			continue;			/* removed the next time */
 
 		/*
-		 * It may be another file system, where this is durable first: a store that
-		 * is there after a power failure has what it had here.
+		 * the tablespace may be another file system, where the removal becomes durable first:
+		 * after a power failure a store that exists must have its value files
 		 */
 		if (!synced)
 			kv_io_sync_directory(KV_DIRECTORY);
@@ -395,8 +397,8 @@ is_made_there(const KvStoreKey *key, uint64 id, Oid tablespace)
 }
 
 /*
- * A store with a directory in the tablespace; files: with files in it; else: which makes its value
- * files there since it was made.
+ * Find a store with a directory in the tablespace; files: with files in it; else: one that has
+ * created its value files there since its creation.
  */
 static bool
 find_user(Oid tablespace, bool files, Oid *dboid, Oid *relid)
@@ -452,8 +454,8 @@ collect_spaces(void)
 }
 
 /*
- * Directories go with them: in the maintainer little by little; in recovery, while there is
- * no maintainer yet, here and now.
+ * Directories are removed, too: in the maintainer step by step; in recovery, while there is no
+ * maintainer yet, at once.
  */
 void
 kv_drop_collect(void)
@@ -475,7 +477,7 @@ kv_drop_collect(void)
 		{
 			if (!RecoveryInProgress() && !names_value_file(de->d_name))
 			{
-				/* nothing of a store may be logged behind its GONE */
+				/* no record of a store may be logged after its GONE */
 				if (any_dropped(path, 2, is_in_use, NULL))
 					continue;
 				(void) any_dropped(path, 2, log_gone, NULL);

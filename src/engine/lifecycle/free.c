@@ -1,34 +1,33 @@
 /*
  * free.c
- *		Space of dropped stores, given back little by little.
+ *		Frees the space of dropped stores step by step.
  *
- * Where a file system discards what it frees, freeing a gigabyte can keep the device
- * from everybody else for more than a second.  So directories and value files that were renamed
- * out of sight (drop.c, shard/release.c) are freed in steps of a megabyte, each of which the file
- * system has finished with before the next (kv_io_release), and between two steps
- * the device is left alone for eight times as long as the step took: whoever else
- * uses it keeps most of it, and a gigabyte still goes in well under a minute.
+ * Where a file system discards what it frees, freeing a gigabyte can block the device for other
+ * processes for more than a second.  So directories and value files that were renamed (drop.c,
+ * shard/release.c) are freed in steps of a megabyte.  The file system completes each step
+ * before the next (kv_io_release), and between two steps there is a rest of eight times the
+ * step's duration.  So other users of the device keep most of it, and a gigabyte is still freed
+ * in well under a minute.
  *
- * The more bytes of value files wait to be freed, the larger the steps are and the shorter the
- * rests, down to as long as the step: a maintainer that is woken all the time does but one step
- * each time, and
- * what compactions empty must not pile up, for writers wait when it has come to the bound. Where
- * some do, a
- * rest is no longer than its step.  Value files come before directories.
+ * The more bytes of value files wait to be freed, the larger are the steps and the shorter the
+ * rests, down to the duration of the step.  A maintainer that is woken all the time does only
+ * one step each time, and files that compactions empty must not pile up, because writers wait
+ * at the space limit.  While writers wait a rest is no longer than its step.  Value files are
+ * freed before directories.
  *
- * If space is short, which somebody probably waits for, it goes without rests and
- * in larger steps.  Short is: less than a twentieth of the file system is available,
- * or a call of the engine has met a full disk or quota in the last ten seconds.
+ * If space is short, which probably makes processes wait, there are no rests and the steps are
+ * larger.  Space is short if less than a twentieth of the file system is available, or a call
+ * of the engine has met a full disk or quota in the last ten seconds.
  *
- * Only the maintainer does this, between its other work: a step is due when its
- * time has come, between two shards too, of which there may be many; the rest is part of the
- * maintainer's nap, and whatever wakes it comes first. Told to go, it leaves after the step at
- * hand. What remains keeps its directory's name, and is found by the next maintainer.
+ * Only the maintainer does this, between its other work: a step is due when its time has come,
+ * also between two shards, of which there may be many.  The rest is part of the maintainer's
+ * nap, and other work that wakes it has precedence.  A maintainer that is told to exit does so
+ * after the current step.  The remaining files keep the renamed directory, and the next
+ * maintainer finds them.
  *
- * Value files and key logs are cut at their end.  Runs may be mapped still by a
- * process that has no use for them, so nothing is cut off them (I 5), but holes are
- * punched.  On a standby they are just unlinked: nothing proves there that nobody
- * reads them.
+ * Value files and key logs are truncated from their end.  Runs may still be mapped by a process
+ * that does not need them, so they are not truncated (I 5), but holes are punched.  On a
+ * standby they are just unlinked: nothing proves there that no process reads them.
  */
 #include "postgres.h"
 
@@ -56,22 +55,22 @@
 #define KV_FREE_STEP		(1024 * 1024)
 #define KV_FREE_STEP_MOST	(64 * 1024 * 1024)
 #define KV_FREE_FILES		64
-#define KV_FREE_REST		8	/* times the step's duration, … */
-/* … half of it from as many bytes of value files on, and twice the step … */
+#define KV_FREE_REST		8	/* a rest is so many times as long as a step */
+/* from so many bytes of value files on a rest is half as long */
 #define KV_FREE_MUCH		((uint64) 16 * 1024 * 1024)
-#define KV_FREE_LARGER		4	/* … from so many times as many */
+#define KV_FREE_LARGER		4	/* from so many times as many on a step is twice as large */
 #define KV_FREE_LONGEST_MS	1000
-#define KV_FREE_PATH		192	/* of what was renamed out of sight; longer ones are left */
+#define KV_FREE_PATH		192	/* of a renamed path; longer ones are left */
 
-/* A directory that is to go, or a value file. */
+/* A directory that is to be removed, or a value file. */
 typedef struct KvFreeDirectory
 {
 	char		path[KV_FREE_PATH];	/* hash key: must be first */
-	bool		failed;			/* leave it to the next pass */
+	bool		failed;			/* left for the next pass */
 	uint64		left;			/* of a value file: bytes */
 } KvFreeDirectory;
 
-/* What one step may free, and has. */
+/* What a step may free, and has freed. */
 typedef struct KvFreeStep
 {
 	uint64		most;
@@ -83,7 +82,7 @@ typedef struct KvFreeStep
 } KvFreeStep;
 
 static HTAB *directories = NULL;
-static TimestampTz next_step = 0;	/* 0: without a rest */
+static TimestampTz next_step = 0;	/* 0: no rest */
 
 /* Does a file of this name hold data? */
 static bool
@@ -132,7 +131,7 @@ kv_free_add(const char *path)
 	directory->left = holds_data(path, &mapped) && stat(path, &info) == 0 ? info.st_size : 0;
 }
 
-/* Free a piece of a file, or all of it.  False when the step is over. */
+/* Free a piece of a file, or all of it.  Returns false when the step is over. */
 static bool
 free_file(const char *path, bool mapped, KvFreeStep *step)
 {
@@ -148,7 +147,7 @@ free_file(const char *path, bool mapped, KvFreeStep *step)
 	return !step->failed && step->bytes < step->most && step->files < KV_FREE_FILES;
 }
 
-/* Free files of a directory and those below it.  False when the step is over. */
+/* Free files of a directory and those below it.  Returns false when the step is over. */
 static bool
 free_files(const char *path, int depth, KvFreeStep *step)
 {
@@ -183,14 +182,14 @@ note_freed(KvFreeDirectory *value_file, uint64 bytes)
 	value_file->left -= bytes;
 }
 
-/* The more value files there are to free the larger the steps are, later, … */
+/* How many times the limit "much" wait to be freed, plus 1: steps become larger with that. */
 static uint64
 crowd(uint64 much)
 {
 	return 1 + pg_atomic_read_u64(&kv_registry->freeing) / much;
 }
 
-/* … and the fewer times as long as a step is a rest. */
+/* The rest, in multiples of the step's duration: the more wait the shorter it is. */
 static int
 rest_of_step(void)
 {
@@ -217,7 +216,7 @@ next_directory(void)
 	return next;
 }
 
-/* What is left of the step is done in this one. */
+/* Use the remainder of the step for this directory. */
 static void
 free_part(KvFreeDirectory *directory, KvFreeStep *step)
 {
@@ -240,8 +239,8 @@ free_part(KvFreeDirectory *directory, KvFreeStep *step)
 	if (rest || step->failed)
 	{
 		/*
-		 * what is left, or could not be freed step by step, goes at once, and counts as a file if
-		 * nothing did
+		 * the rest, or what could not be freed step by step, is removed at once, and counts as
+		 * a file if nothing else did
 		 */
 		step->files = Max(step->files, files + 1);
 		kv_io_rmtree(path);
@@ -254,7 +253,7 @@ free_part(KvFreeDirectory *directory, KvFreeStep *step)
 	}
 }
 
-/* One step.  False: there is nothing to free. */
+/* Do one step.  False: there is nothing to free. */
 static bool
 free_step(void)
 {
@@ -277,14 +276,14 @@ free_step(void)
 	return true;
 }
 
-/* No rest is longer than that, whatever has become of the clock. */
+/* No rest is longer than that, even if the clock was changed. */
 static bool
 is_due(TimestampTz now)
 {
 	return next_step <= now || next_step - now > KV_FREE_LONGEST_MS * 1000;
 }
 
-/* A step, and when the next one is due.  False: there is nothing to free. */
+/* Do a step, and set when the next one is due.  False: there is nothing to free. */
 static bool
 step_and_rest(TimestampTz start)
 {

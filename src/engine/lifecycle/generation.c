@@ -1,20 +1,19 @@
 /*
  * generation.c
- *		Which store is a table's: tables and their generations.
+ *		Finds the store of a table: tables and their generations.
  *
- * A table is (database, relation); each TRUNCATE gives it a new generation,
- * tagged with the truncating (sub)transaction's xid.  The live one is the
- * newest whose creator committed or is the current transaction; TRUNCATE holds
- * AccessExclusiveLock to its end, so nobody meets a creator that is still
- * unfinished.  Everything about it follows from clog; no callback has to
- * publish anything (I 1).
+ * A table is (database, relation); each TRUNCATE gives it a new generation, tagged with the
+ * truncating (sub)transaction's xid.  The live one is the newest whose creator committed or is
+ * the current transaction; TRUNCATE holds AccessExclusiveLock to its end, so no other
+ * transaction meets an unfinished creator.  Everything else follows from clog; no callback has
+ * to publish anything (I 1).
  *
- * A number can come round again, after a rollback and a restart, but not before GONE
- * of the store that had it is in the WAL; processes tell stores apart by cache_id,
- * which each opening gets anew.
+ * A generation's number can be used again, after a rollback and a restart, but only after GONE
+ * of the store that had it is in the WAL.  Processes distinguish stores by cache_id, which is
+ * new in each opening.
  *
- * Tables and generations are hash tables in shared memory, filled from the
- * directories at first use and guarded by KvRegistry.lock.
+ * Tables and generations are hash tables in shared memory, filled from the directories at first
+ * use and guarded by KvRegistry.lock.
  */
 #include "postgres.h"
 
@@ -47,7 +46,7 @@ too_many_tables(void)
 			 errhint("You might need to increase kvfdw.max_tables.")));
 }
 
-/* Enter a generation.  registry locked exclusively. */
+/* Enter a generation.  The registry is locked exclusively. */
 static KvStore *
 enter_store(Oid dboid, Oid relid, uint32 generation)
 {
@@ -102,9 +101,9 @@ enter_store(Oid dboid, Oid relid, uint32 generation)
 }
 
 /*
- * What has become of the transaction that made a generation; registry locked.  If
- * clog has forgotten it, for the store was never resolved: had it aborted, the
- * generation would have gone, and an older one would be there.
+ * The status of the transaction that created a generation; the registry is locked.  Clog may
+ * have forgotten it, if the store was never resolved.  The transaction has committed then: else
+ * the generation would have been removed, and an older one would exist.
  */
 static KvXidStatus
 creator_status(const KvTableEntry *entry, const KvStore *store)
@@ -126,7 +125,7 @@ creator_status(const KvTableEntry *entry, const KvStore *store)
 		: KV_XID_COMMITTED;
 }
 
-/* The generation that counts for this transaction, or NULL.  registry locked. */
+/* The generation that counts for this transaction, or NULL.  The registry is locked. */
 static KvStore *
 live_store(const KvTableEntry *entry)
 {
@@ -145,7 +144,10 @@ live_store(const KvTableEntry *entry)
 	return NULL;
 }
 
-/* Discard what a TRUNCATE whose end was a crash has left.  registry locked exclusively. */
+/*
+ * Discard generations of a TRUNCATE that a crash has ended.  The registry is locked
+ * exclusively.
+ */
 static void
 discard_losers(KvTableEntry *entry)
 {
@@ -164,8 +166,8 @@ discard_losers(KvTableEntry *entry)
 }
 
 /*
- * Read a table's directory into the hash tables, sweeping what an unfinished
- * creation left.  registry locked exclusively.
+ * Read a table's directory into the hash tables, removing files of an unfinished creation.  The
+ * registry is locked exclusively.
  */
 static void
 load_table(KvTableEntry *entry)
@@ -200,7 +202,7 @@ load_table(KvTableEntry *entry)
 	}
 	FreeDir(dir);
 
-	/* redo may still need it; then the maintainer does this */
+	/* redo may still need them; then the maintainer does this */
 	if (!RecoveryInProgress())
 		discard_losers(entry);
 }
@@ -261,7 +263,7 @@ kv_table_resolve(Oid dboid, Oid relid)
 	LWLockRelease(&kv_registry->lock);
 }
 
-/* Make a generation of a table, of this shape.  registry locked exclusively. */
+/* Create a generation of a table, of this shape.  The registry is locked exclusively. */
 static KvStore *
 make_generation(KvTableEntry *entry, uint32 generation, const KvStoreShape *shape,
 				const KvKey *bounds)
@@ -288,7 +290,7 @@ make_generation(KvTableEntry *entry, uint32 generation, const KvStoreShape *shap
 	return store;
 }
 
-/* Longer keys are stored as those of any length are. */
+/* The width as it is stored: longer keys are stored as keys of variable length. */
 static int
 stored_key_width(int key_width)
 {
@@ -302,9 +304,9 @@ kv_store_fits_keys(const KvStore *store, int key_width)
 }
 
 /*
- * A number for the table's next generation: none that is in memory or on disk, also
- * not under a name out of sight, for as long as others may take the two for one.  Its
- * GONE record, which comes before its directory goes, parts them for standbys.
+ * A number for the table's next generation: one that is neither in memory nor on disk, also not
+ * in a renamed directory, for as long as other processes may confuse the two.  For standbys the
+ * GONE record, which precedes the removal of the directory, separates them.
  */
 static uint32
 next_generation(const KvTableEntry *entry)
@@ -318,7 +320,7 @@ next_generation(const KvTableEntry *entry)
 	return key.generation;
 }
 
-/* Make the table's next generation.  registry locked exclusively. */
+/* Create the table's next generation.  The registry is locked exclusively. */
 static KvStore *
 create_generation(KvTableEntry *entry, int shards, int key_width, const KvKey *bounds,
 				  KvWalLevel wal, Oid tablespace, uint64 creator)
@@ -344,7 +346,7 @@ kv_store_make(const KvStoreKey *key, const KvStoreShape *shape, const KvKey *bou
 	KvTableEntry *entry = kv_table_entry(key->dboid, key->relid, true);
 	KvStore    *store;
 
-	/* one that had this key and has gone may still be in memory */
+	/* a removed store that had this key may still be in memory */
 	while (kv_store_is_known(key))
 	{
 		kv_drop_collect();
@@ -374,7 +376,7 @@ kv_generation_remove(const KvStoreKey *key, uint64 id)
 		return;
 	kv_generations_discard(key->dboid, key->relid, key->generation, key->generation);
 
-	/* before a standby is consistent nobody else is there to free its write buffers */
+	/* before a standby is consistent there is no other process to free its write buffers */
 	if (kv_base->maintainer_latch == NULL)
 		kv_drop_collect();
 	else
@@ -407,7 +409,7 @@ kv_store_open(Oid dboid, Oid relid, int shards, int key_width, const KvKey *boun
 	if (store != NULL && created_in != InvalidSubTransactionId &&
 		entry->birth != U64FromFullTransactionId(GetTopFullTransactionIdIfAny()))
 	{
-		/* the directory of a dropped table whose OID has come round again */
+		/* the directory of a dropped table whose OID is used again */
 		kv_table_discard(dboid, relid);
 		entry = kv_table_entry(dboid, relid, create);
 		store = NULL;
@@ -442,12 +444,12 @@ kv_store_is_ready(Oid dboid, Oid relid, bool *opening)
 	uint32		state;
 
 	*opening = false;
-	/* that it cannot be used is said at once */
+	/* an unusable store is reported at once */
 	if (store == NULL || store->shape.unusable)
 		return true;
 	state = pg_atomic_read_u32(&store->state);
 	*opening = state == KV_STORE_OPENING;
-	/* made since the start and never opened, as by TRUNCATE: there is nothing to recover */
+	/* created since the start and never opened, as by TRUNCATE: there is nothing to recover */
 	if (state == KV_STORE_CLOSED && store->shape.creator_incarnation != 0 &&
 		store->shape.creator_incarnation == kv_writing_incarnation())
 		return true;
@@ -493,7 +495,7 @@ kv_store_serves(KvStore *store, Snapshot snapshot)
 	if (xid >= kv_xid_horizon())
 		return false;
 
-	/* 32 bits do not tell so old an xid from a new one: there are no such snapshots any more */
+	/* 32 bits do not distinguish so old an xid from a new one: no such snapshot is left */
 	pg_atomic_write_u64(&store->copied_by, 0);
 	return true;
 }

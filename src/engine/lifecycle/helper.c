@@ -1,13 +1,13 @@
 /*
  * helper.c
- *		Helpers of a store's recovery: how they begin, and how their end is waited for.
+ *		Helpers of a store's recovery: how they begin, and how the opener waits for their end.
  *
- * A process that is registered may never run: it cannot be forked, or ends before its main
- * function; and it may run late, when the opening has ended and the store has been dropped.
- * So a helper counts itself when it begins, under the registry's lock, and is told of the
- * opening by its number, not by an address.  It counts itself before it looks whether the
- * opening still takes helpers, and the opener closes that door before it looks whether any
- * are counted: one of the two sees the other.
+ * A registered process may never run: the fork may fail, or it ends before its main function.
+ * It may also run late, when the opening has ended and the store was dropped.  So a helper
+ * counts itself when it begins, under the registry's lock, and gets the opening's number, not
+ * an address.  It counts itself before it checks whether the opening still accepts helpers, and
+ * the opener stops accepting before it checks whether any are counted: one of the two sees the
+ * other.
  */
 #include "postgres.h"
 
@@ -21,9 +21,9 @@
 #include "engine/lifecycle/lifecycle.h"
 #include "engine/shard/shard.h"
 
-#define KV_LOOK_MS	100			/* between looks whether helpers have ended */
+#define KV_LOOK_MS	100			/* between checks whether helpers have ended */
 
-/* Of a helper: where it is counted, or NULL. */
+/* In a helper: the store that counts it, or NULL. */
 static KvStore *joined = NULL;
 
 void

@@ -1,6 +1,6 @@
 /*
  * open.c
- *		Opening a store: one process recovers it, others wait.
+ *		Opens a store: one process recovers it, others wait.
  */
 #include "postgres.h"
 
@@ -24,7 +24,7 @@
 #include "engine/buffer/buffer.h"
 #include "engine/xact/xact.h"
 
-/* The WAL learns that the store is there, and what its schema image is. */
+/* Log that the store exists, and its schema image. */
 static void
 introduce(KvStore *store)
 {
@@ -44,9 +44,9 @@ introduce(KvStore *store)
 }
 
 /*
- * May the WAL lack the store?  One of a library that logged nothing gets an identity
- * now.  And a server that died between a store's directory and its CREATE record has
- * left one that nobody has written to.
+ * May the store be missing in the WAL?  A store of a library that logged nothing gets an
+ * identity now. And a server that died between creating a store's directory and logging its
+ * CREATE record has left a store without data.
  */
 static bool
 may_be_unknown(KvStore *store)
@@ -69,7 +69,7 @@ may_be_unknown(KvStore *store)
 	return true;
 }
 
-/* The opener is done.  A DROP may have come in between: then it stays dropped. */
+/* The opener has finished.  If there was a DROP in between the store stays dropped. */
 static void
 end_opening(KvStore *store, KvStoreState state)
 {
@@ -85,7 +85,7 @@ opening_failed(int code, Datum arg)
 	end_opening((KvStore *) DatumGetPointer(arg), KV_STORE_CLOSED);
 }
 
-/* Has the table the option "wal"?  The caller is connected to its database. */
+/* Does the table have the option "wal"?  The caller is connected to its database. */
 static bool
 has_wal_option(Oid relid)
 {
@@ -105,8 +105,8 @@ has_wal_option(Oid relid)
 }
 
 /*
- * The rows are on another server, or were: what is said must not lose them there.
- * name: for SQL, or NULL.
+ * Raise the error for rows that are on another server, or were: the hint must not lose them
+ * there. name: for SQL, or NULL.
  */
 KV_NORETURN static void
 raise_not_logged(const KvStore *store, const char *label, const char *name)

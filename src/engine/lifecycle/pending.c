@@ -1,9 +1,9 @@
 /*
  * pending.c
- *		What happens to files at the end of a transaction (I 9).
+ *		Work on files at the end of a transaction (I 9).
  *
- * TRUNCATE and DROP note what is to go; nothing is touched before COMMIT, and
- * a ROLLBACK only removes what the transaction itself had made.
+ * TRUNCATE and DROP note the files to be removed; nothing is touched before COMMIT, and a
+ * ROLLBACK only removes files that the transaction itself has created.
  */
 #include "postgres.h"
 
@@ -45,8 +45,8 @@ kv_pending_add(KvPendingKind kind, Oid dboid, Oid relid, uint32 generation,
 	pending = entry;
 
 	/*
-	 * What COMMIT removes must not come back: the commit record has to be on
-	 * disk first, whatever synchronous_commit says (as for heap's files).
+	 * files that COMMIT removes must not be needed again: the commit record has to be on disk
+	 * first, whatever synchronous_commit says (as for heap's files)
 	 */
 	if (kind != KV_PENDING_CREATE)
 		ForceSyncCommit();

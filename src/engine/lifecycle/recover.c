@@ -1,20 +1,23 @@
 /*
  * recover.c
- *		Recovery of a store at its first use after a start.
+ *		Recovers a store at its first use after a start.
  *
- * Per shard, independently of the others, so that several processes share the
- * work.  At wal levels 'full' and 'keys' the shard is set back to its image
- * (durable/imageback.c), and its logs are read; redo, which may be what opens the store, puts
- * what the WAL has on top.  At level 'none': read the manifest; replay sealed merge
- * write buffers; read the key logs that the runs do not cover; replay the write buffer that was
- * open;
- * sweep files that the manifest does not name.  (A shard without a manifest has its
- * log number 1: if that is missing beside other logs or runs, so is the manifest.)  No
- * value is read, but in a salvage.  Every step is idempotent, so a recovery that was
- * killed is simply done again.
+ * Each shard is recovered independently of the others, so that several processes share the
+ * work.
  *
- * Each entry's status is resolved as it is read: aborted ones stay out, and so
- * nothing later needs to know which incarnation they came from (I 10).
+ * At wal levels 'full' and 'keys' the shard is set back to its image (durable/imageback.c), and
+ * its logs are read.  Redo, which may be what opens the store, adds the versions of the WAL.
+ *
+ * At level 'none' recovery reads the manifest; replays sealed write buffers; reads the key logs
+ * that the runs do not cover; replays the write buffer that was open; and removes files that
+ * the manifest does not name.  (A shard without a manifest has its log number 1: if that is
+ * missing while there are other logs or runs, so is the manifest.)
+ *
+ * No value is read, except in a salvage.  Every step is idempotent, so a recovery that was
+ * killed is simply repeated.
+ *
+ * Each entry's status is resolved as it is read: aborted ones are dropped, and so nothing later
+ * needs to know from which incarnation they came (I 10).
  */
 #include "postgres.h"
 
@@ -50,7 +53,7 @@
 #include "engine/value/value.h"
 #include "engine/xact/xact.h"
 
-#define KV_ROOM_TRIES	64		/* of seconds, or flushes, for room for descriptors */
+#define KV_ROOM_TRIES	64		/* seconds, or flushes, to wait for memory for descriptors */
 
 static int	recovery_workers = 2;
 
@@ -69,7 +72,7 @@ typedef struct KvRecovering
 {
 	KvStore    *store;
 	uint32		shard_id;
-	uint32		log;			/* of which entries are read */
+	uint32		log;			/* from which entries are read */
 } KvRecovering;
 
 /*
@@ -85,7 +88,7 @@ apply_entry(void *arg, const KvLogEntry *entry, uint32 incarnation)
 	KvMemtablePosition place;
 	KvVersion	version = kv_entry_version(entry);
 
-	/* the space is taken whether or not the entry counts */
+	/* the space is used whether or not the entry counts */
 	while (entry->len > 0 && !kv_value_claim(to->store, to->shard_id,
 											 KV_LOCATION_ADDRESS(entry->location), entry->len))
 		kv_make_memory(to->store, to->shard_id);
@@ -105,12 +108,12 @@ apply_entry(void *arg, const KvLogEntry *entry, uint32 incarnation)
 		kv_memtable_locate(&shard->active, key, entry->keylen, &place);
 		if (kv_memtable_add(&shard->active, &place, key, entry->keylen, &version))
 			break;
-		kv_make_memory(to->store, to->shard_id); /* perhaps of this memtable */
+		kv_make_memory(to->store, to->shard_id); /* this may flush this memtable */
 	}
 	kv_stat_add(to->store, KV_COUNT_RECOVERED_ENTRIES, 1);
 }
 
-/* Of a salvage: does the image say nothing of these bytes? */
+/* In a salvage: are these bytes not covered by the image? */
 static bool
 is_unverified(const KvShard *shard, KvAddress address)
 {
@@ -120,9 +123,9 @@ is_unverified(const KvShard *shard, KvAddress address)
 }
 
 /*
- * As apply_entry, in a salvage: of what lies behind the image's values only what is
- * whole.  An entry of another shard came when this one had been given a neighbour's range, by a
- * map that does not count.
+ * As apply_entry, in a salvage: of values that the image does not cover, only valid ones are
+ * kept.  An entry of another shard was added when this one had been given a neighbor's range,
+ * by a map that does not count.
  */
 static void
 salvage_entry(void *arg, const KvLogEntry *entry, uint32 incarnation)
@@ -141,7 +144,7 @@ salvage_entry(void *arg, const KvLogEntry *entry, uint32 incarnation)
 		kv_value_problem(&to->store->key, to->store->cache_id, kv_entry_key(entry), &version,
 						 &err) != NULL)
 	{
-		/* what a device does not read once it may read at the next start */
+		/* a read that fails now may succeed at the next start */
 		if (err != 0)
 			kv_io_error(ERROR, err,
 						kv_path_value(&to->store->key,
@@ -154,8 +157,8 @@ salvage_entry(void *arg, const KvLogEntry *entry, uint32 incarnation)
 }
 
 /*
- * Nothing that the logs hold counts any more: go on with a new one, so that
- * nothing refers to the incarnations that wrote them.
+ * No entry of the logs counts any more: begin a new log, so that nothing refers to the
+ * incarnations that wrote the old ones.
  */
 static void
 leave_logs(KvStore *store, uint32 shard_id)
@@ -174,8 +177,8 @@ leave_logs(KvStore *store, uint32 shard_id)
 }
 
 /*
- * All of the shard that could be salvaged is in its memtable: make a run of it, and
- * leave the logs, with what is damaged in them, behind.
+ * All that could be salvaged of the shard is in its memtable: make a run of it, and drop the
+ * logs with their damaged parts.
  */
 static void
 end_salvage(KvStore *store, uint32 shard_id)
@@ -194,16 +197,16 @@ end_salvage(KvStore *store, uint32 shard_id)
 	kv_shard_flush(store, shard_id, KV_FLUSH_MEMORY);
 }
 
-/* From where a shard's recovery goes on. */
+/* Where a shard's recovery begins. */
 typedef struct KvBeginning
 {
 	KvManifest	manifest;
-	bool		used;			/* it has or had files, so its first log must be there */
+	bool		used;			/* it has or had files, so its first log must exist */
 	uint32		last_log;
-	uint64		log_end;		/* of that log; 0: wherever its file ends */
+	uint64		log_end;		/* of that log; 0: the end of its file */
 } KvBeginning;
 
-/* The shard of a store at level 'none': what its files say. */
+/* The beginning of a shard of a store at level 'none', from its files. */
 static void
 find_beginning(const KvStore *store, uint32 shard_id, const KvFoundFile *files, int n,
 			   KvBeginning *begin)
@@ -249,7 +252,7 @@ require_value_files(const KvStoreKey *key, const KvManifest *manifest)
 
 /*
  * Set the shard to the state from which its logs are replayed: that of its image; at level
- * 'none', or if it was never used, what its files say.
+ * 'none', or if the shard was never used, that of its files.
  */
 static void
 begin_shard(KvStore *store, uint32 shard_id, const KvFoundFile *files, int n,
@@ -274,7 +277,7 @@ begin_shard(KvStore *store, uint32 shard_id, const KvFoundFile *files, int n,
 	shard->files = manifest->files;
 	shard->immutable_log = manifest->files.first_log - 1;
 	shard->log_number = begin->last_log;
-	kv_retired_free(shard);		/* an attempt before this may have had some */
+	kv_retired_free(shard);		/* an earlier attempt may have had some */
 	while (!kv_value_files_load(shard, manifest, store->shape.wal != KV_WAL_NONE))
 		kv_make_memory(store, shard_id);
 	require_value_files(&store->key, manifest);
@@ -283,7 +286,10 @@ begin_shard(KvStore *store, uint32 shard_id, const KvFoundFile *files, int n,
 		store->imaged_stale = true;
 }
 
-/* What the shard's key logs, and at level 'none' write buffers, have beyond its runs. */
+/*
+ * Replay the entries of the shard's key logs, and at level 'none' of write buffers, that its
+ * runs do not have.
+ */
 static void
 replay_shard(KvStore *store, uint32 shard_id, const KvBeginning *begin)
 {
@@ -318,7 +324,7 @@ replay_shard(KvStore *store, uint32 shard_id, const KvBeginning *begin)
 	kv_buffers_replay_open(store, shard_id, apply_entry, &to);
 }
 
-/* Bytes of a value file.  0 if it is missing: reading a value of it will be the ERROR. */
+/* Bytes of a value file.  0 if it is missing: reading a value of it will raise the ERROR. */
 static uint64
 size_of(const KvStore *store, KvAddress address)
 {
@@ -328,15 +334,15 @@ size_of(const KvStore *store, KvAddress address)
 	if (file < 0)
 		return 0;
 
-	/* places in it may be written again: nobody may still do so */
+	/* its addresses may be written again: no earlier write may still be in progress */
 	kv_io_wait(file);
 	return kv_io_size(file);
 }
 
 /*
- * Which value file takes new values: the one that did, unless another was made since, whose
- * entries have made it the open one; but after a salvage none, for there is no telling
- * how much of it was written.
+ * Determine the open value file: the one that was open, unless another was created since, whose
+ * entries have made it the open one.  After a salvage there is none, because it is not known
+ * how much was written.
  */
 static void
 finish_open_value_file(KvStore *store, uint32 shard_id)
@@ -355,7 +361,9 @@ finish_open_value_file(KvStore *store, uint32 shard_id)
 			kv_value_file_open(shard, open, size);
 	}
 
-	/* what a write buffer had reserved when the manifest was written it may have given back */
+	/*
+	 * a write buffer may have returned space that it had reserved when the manifest was written
+	 */
 	for (int i = 0; i < shard->nvalue_files && !(shard->files.flags & KV_MANIFEST_SALVAGE); i++)
 	{
 		KvValueFile *value_file = &kv_value_files(shard)[i].value_file;
@@ -371,8 +379,8 @@ finish_open_value_file(KvStore *store, uint32 shard_id)
 }
 
 /*
- * The next value file comes behind all that the shard has made, and all files of its volume.
- * At level 'full' those that the image does not list are of no use.
+ * The next value file's address is after all that the shard has created, and after all files of
+ * its volume.  At level 'full' files that the image does not list are not needed.
  */
 static void
 find_next_address(KvStore *store, uint32 shard_id, const KvFoundFile *value_files, int n)
@@ -381,7 +389,7 @@ find_next_address(KvStore *store, uint32 shard_id, const KvFoundFile *value_file
 
 	int			own = shard->nvalue_files;
 
-	/* those that it shares others have made */
+	/* shared ones were created by other shards */
 	while (own > 0 && (kv_value_files(shard)[own - 1].value_file.flags & KV_VALUE_FILE_SHARED))
 		own--;
 	if (own > 0)
@@ -407,7 +415,7 @@ find_next_address(KvStore *store, uint32 shard_id, const KvFoundFile *value_file
 	}
 }
 
-/* files: the shard's; value files: the store's. */
+/* files: of the shard; value_files: of the store. */
 static void
 recover_shard(KvStore *store, uint32 shard_id, const KvFoundFile *files, int n,
 			  const KvFoundFile *value_files, int nvalue_files, const KvImaged *imaged)
@@ -418,7 +426,7 @@ recover_shard(KvStore *store, uint32 shard_id, const KvFoundFile *files, int n,
 
 	if (shard->recovered)
 		return;
-	kv_memtable_free(&shard->active); /* of an attempt that failed */
+	kv_memtable_free(&shard->active); /* of a failed attempt */
 	kv_memtable_free(&shard->immutable);
 	begin_shard(store, shard_id, files, n, imaged, &begin);
 	salvage = (shard->files.flags & KV_MANIFEST_SALVAGE) != 0;
@@ -440,8 +448,7 @@ recover_shard(KvStore *store, uint32 shard_id, const KvFoundFile *files, int n,
 }
 
 /*
- * Recover shards of an opening store until none is left to take.  Run by the
- * opener and by its helpers.
+ * Recover shards of an opening store until none is left.  Run by the opener and by its helpers.
  */
 static void
 recover_shards(KvStore *store)
@@ -479,7 +486,7 @@ recover_shards(KvStore *store)
 		pfree(imaged);
 }
 
-/* The descriptors of a store's shards do not fit beside those that are in use. */
+/* Raise an error: there is no memory for the descriptors of the store's shards. */
 static void
 raise_no_room(const KvMap *map)
 {
@@ -509,8 +516,8 @@ raise_no_room(const KvMap *map)
 }
 
 /*
- * The map that counts.  At level 'none', where the newest is trusted, the one before is
- * kept until all shards have their images: *changed.
+ * The map that counts.  At level 'none', where the newest is trusted, the previous one is kept
+ * until all shards have their images: *changed.
  */
 static KvMap *
 find_map(KvStore *store, bool *changed)
@@ -535,7 +542,7 @@ find_map(KvStore *store, bool *changed)
 	return map;
 }
 
-/* Shared memory for the store's map and shards, unless a failed attempt left it. */
+/* Allocate shared memory for the store's map and shards, unless a failed attempt has. */
 static void
 allocate_shards(KvStore *store)
 {
@@ -573,7 +580,7 @@ all_recovered(KvStore *store)
 	return true;
 }
 
-/* Of a salvage. */
+/* After a salvage. */
 static void
 report_losses(KvStore *store)
 {
@@ -592,7 +599,8 @@ report_losses(KvStore *store)
 /* ---- value files of all shards ---- */
 
 /*
- * At level 'none' nothing but a key log may have named it, and no other file says if that is lost.
+ * Log a value file before it is removed: at level 'none' only a key log may have named it, and
+ * no other file tells that the log is lost.
  */
 static void
 tell_of_value_file(const KvStore *store, KvAddress address)
@@ -606,7 +614,7 @@ tell_of_value_file(const KvStore *store, KvAddress address)
 						path, (unsigned long long) info.st_size)));
 }
 
-/* By a shard in the map, or retired there. */
+/* Is the value file listed by a shard in the map, or retired there? */
 static bool
 is_listed(KvStore *store, KvAddress address)
 {
@@ -620,8 +628,9 @@ is_listed(KvStore *store, KvAddress address)
 }
 
 /*
- * The map is not done, which happens at level 'none' only: a power loss may lead back to
- * images of shards that it does not have.  What these list is retired until it is.
+ * The change of the map is not complete, which happens at level 'none' only: a power loss may
+ * lead back to images of shards that are not in the map.  The value files of these images are
+ * kept as retired until the change is complete.
  */
 static void
 keep_imaged(KvStore *store, const KvFound *found)
@@ -642,7 +651,8 @@ keep_imaged(KvStore *store, const KvFound *found)
 			const KvValueFile *value_file = &image.manifest.value_files[c];
 
 			if (is_listed(store, value_file->address))
-				continue;		/* and counted, and goes from there when the map is done */
+				continue;		/* and is counted, and released there when the change of the map
+								 * is complete */
 			while (!kv_retired_add(to, value_file, 0))
 				kv_make_memory(store, first);
 		}
@@ -688,7 +698,7 @@ kv_value_files_sweep(KvStore *store)
 		if (store->shape.wal == KV_WAL_NONE)
 			tell_of_value_file(store, address);
 
-		/* redo writes again what was in it, and needs the space at once on a full disk */
+		/* redo writes its values again, and needs the space at once on a full disk */
 		if (AmStartupProcess())
 			(void) kv_io_unlink(kv_path_value(&store->key, (KvFileId) {address}));
 		else
@@ -714,7 +724,7 @@ kv_value_files_cut(KvStore *store)
 			struct stat info;
 			int			err;
 
-			/* what others list of one that is shared may be more */
+			/* other shards may list more of a shared one */
 			if (!kv_value_file_is_open(shard, value_file) &&
 				!(value_file->value_file.flags & KV_VALUE_FILE_SHARED) &&
 				stat(path, &info) == 0 &&
@@ -731,7 +741,7 @@ kv_value_files_cut(KvStore *store)
 
 /* ---- helpers ---- */
 
-/* shards: those of the whole store that somebody has taken. */
+/* Progress counts shards of the whole store that a process has taken. */
 static void
 begin_progress(const KvStore *store, KvProgress *outer)
 {
@@ -760,7 +770,10 @@ kv_recovery_worker_main(Datum arg)
 	proc_exit(0);
 }
 
-/* What a helper could not do is done here again: its error must reach the session that asked. */
+/*
+ * Repeat here what a helper could not do: its error must reach the session that opens the
+ * store.
+ */
 static void
 recover_store(KvStore *store)
 {
@@ -769,7 +782,7 @@ recover_store(KvStore *store)
 	KvFound		found;
 	int			logs = 0;
 
-	/* helpers of an attempt that failed may still be at work */
+	/* helpers of a failed attempt may still run */
 	kv_helpers_end(store);
 	allocate_shards(store);
 	kv_space_require(&store->key, true);
@@ -810,11 +823,11 @@ recover_store(KvStore *store)
 		kv_value_files_cut(store);
 	}
 
-	/* at level 'keys' redo has still to name value files, which may be missed */
+	/* at level 'keys' redo may still name missing value files */
 	if (store->shape.wal != KV_WAL_KEYS || !RecoveryInProgress())
 		kv_spaces_tidy(store);
 
-	/* a salvage may have looked into files that have gone since; helpers have ended */
+	/* a salvage may have opened files that were removed since; helpers have ended */
 	if (store->shape.wal != KV_WAL_KEYS)
 		kv_value_forget(store->cache_id);
 	kv_each_shard(store, i)

@@ -1,7 +1,7 @@
 /*
  * schema.c
- *		What the table file of an open store says, read and changed: the schema image, and
- *		the transaction that made the store.
+ *		Reads and changes the table file of an open store: the schema image, and the
+ *		transaction that created the store.
  */
 #include "postgres.h"
 
@@ -29,10 +29,10 @@ kv_store_set_schema(KvStore *store, const char *data, int len)
 {
 	KvStoreShape shape;
 
-	/* two sessions may come to the same conclusion at once */
+	/* two sessions may write the same at once */
 	LWLockAcquire(&kv_registry->lock, LW_EXCLUSIVE);
 
-	/* who changed the file before may have failed before that was noted in shared memory */
+	/* an earlier change of the file may have failed before shared memory was changed */
 	kv_table_file_require(&store->key, &shape, NULL, NULL);
 	if (!RecoveryInProgress() && len > 0)
 		kv_wal_log_schema(&store->key, data, len);
@@ -40,7 +40,7 @@ kv_store_set_schema(KvStore *store, const char *data, int len)
 	LWLockRelease(&kv_registry->lock);
 }
 
-/* The table file and shared memory with another creator. */
+/* Change the creator in the table file and in shared memory. */
 static void
 replace_creator(KvStore *store, uint64 creator, uint32 incarnation)
 {
@@ -67,7 +67,7 @@ replace_creator(KvStore *store, uint64 creator, uint32 incarnation)
 	pfree(schema.data);
 }
 
-/* Also of a store that cannot be used: it must be known for good that it is the live one. */
+/* Also for a store that cannot be used: it must be certain that it is the live one. */
 void
 kv_store_resolve_creator(KvStore *store)
 {

@@ -1,15 +1,15 @@
 /*
  * sweep.c
- *		Directories whose table or database is gone.
+ *		Removes directories whose table or database was dropped.
  *
- * A crash between COMMIT and unlink, or before the ROLLBACK of a CREATE, leaves
- * a directory that no catalog names.  Once per start the maintainer looks at
- * each database's directory: if the database is gone it is removed; else a
- * worker connects to the database and compares table by table.
+ * A crash between COMMIT and unlink, or before the ROLLBACK of a CREATE, leaves a directory
+ * that no catalog names.  Once per start the maintainer looks at each database's directory.  If
+ * the database was dropped the directory is removed; else a worker connects to the database and
+ * compares table by table.
  *
- * A directory is never removed while the transaction that created its table may
- * still be running: in this incarnation such a table has an entry with its
- * birth xid, and a directory without an entry was last used before the start.
+ * A directory is never removed while the transaction that created its table may still be
+ * running: in this incarnation such a table has an entry with its creating xid, and a directory
+ * without an entry was last used before the start.
  */
 #include "postgres.h"
 
@@ -30,7 +30,7 @@
 #include "engine/shard/shard.h"
 #include "engine/xact/xact.h"
 
-/* Could this table be somebody's that we cannot see in the catalog yet? */
+/* May this table belong to a transaction whose catalog rows are not visible yet? */
 static bool
 may_be_unborn(Oid dboid, Oid relid)
 {
@@ -40,7 +40,7 @@ may_be_unborn(Oid dboid, Oid relid)
 		kv_xid_status(entry->birth, kv_incarnations->current) == KV_XID_UNKNOWN;
 }
 
-/* Remove the tables of the connected database that pg_class does not know. */
+/* Remove the tables of the connected database that are not in pg_class. */
 static void
 sweep_tables(Oid dboid)
 {
@@ -54,7 +54,7 @@ sweep_tables(Oid dboid)
 
 		if (may_be_unborn(dboid, relid))
 			continue;
-		InvalidateCatalogSnapshot();	/* it may have been born just now */
+		InvalidateCatalogSnapshot();	/* it may just have been committed */
 		tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
 		known = HeapTupleIsValid(tuple) &&
 			((Form_pg_class) GETSTRUCT(tuple))->relkind == RELKIND_FOREIGN_TABLE;
@@ -86,7 +86,7 @@ kv_sweep_worker_main(Datum arg)
 	proc_exit(0);
 }
 
-/* A look at one database's directory. */
+/* Start the sweep of one database's directory. */
 static bool
 start_sweep(Oid dboid, BackgroundWorkerHandle **handle)
 {
