@@ -20,9 +20,9 @@
 #include "engine/value/value.h"
 
 #define KV_OPEN_FILES	2048
-#define LOOK_US			USECS_PER_SEC	/* so seldom is it looked for open files that have gone */
+#define LOOK_US			USECS_PER_SEC	/* time between checks for removed files */
 
-/* Not by the store's key: a generation's number may come round again. */
+/* The store's key is not part of it: a generation's number may be used again. */
 typedef struct KvFileKey
 {
 	uint32		opening;		/* KvStore.cache_id */
@@ -38,11 +38,11 @@ typedef struct KvOpenFile
 
 static HTAB *open_files = NULL;
 
-/* Files whose paths are gone.  Not closed at once: a request to one may be under way. */
+/* Files whose path was removed.  Not closed at once: a request may be in flight. */
 static List *gone_files = NIL;
 
-static uint32 gone_seen = 0;	/* KvBase.values_gone, … */
-static TimestampTz gone_looked = 0; /* … at the last look, which was then; 0: look at once */
+static uint32 gone_seen = 0;	/* KvBase.values_gone at the last check */
+static TimestampTz gone_looked = 0; /* when that was; 0: check at once */
 
 uint32
 kv_value_crc_begin(const KvStoreKey *store, KvKey key, const char *value, Size len)
@@ -172,7 +172,7 @@ close_gone(void)
 	gone_files = NIL;
 }
 
-/* ---- files that have gone ---- */
+/* ---- files that were removed ---- */
 
 void
 kv_value_say_gone(void)
@@ -239,7 +239,7 @@ kv_value_make(const KvStoreKey *store, KvFileId id, KvIoKind kind)
 		if (file >= 0)
 			return file;
 
-		/* the store has left this directory since */
+		/* the store has left this directory in the meantime */
 		if (strcmp(path, kv_path_value(store, id)) == 0)
 			kv_io_error(ERROR, ENOENT, path, "create");
 	}
