@@ -1,14 +1,14 @@
 /*
  * changes.c
- *		How many rows of a store were changed since it was last analyzed.
+ *		Counts changed rows of a store since it was last analyzed.
  *
- * As PostgreSQL's statistics have it for heap, changes count when their transaction
- * commits; one that prepares counts then.  Until then they are in this process, a few
- * stores at a time; what is beyond that counts at once.
+ * As in PostgreSQL's statistics for heap, changes count when their transaction commits, or is
+ * prepared.  Until then they are in this process, for a few stores at a time; changes of
+ * further stores count at once.
  *
- * A store stays while a transaction that has written to it holds the lock on its
- * table.  If it is the transaction's own it goes after its changes were counted, and
- * with its subtransaction after they were forgotten.
+ * A store exists while a transaction that has written to it holds the lock on its table.  A
+ * store that the transaction itself has created is removed after its changes were counted, and
+ * with its subtransaction after they were dropped.
  */
 #include "postgres.h"
 
@@ -23,7 +23,7 @@
 typedef struct Pending
 {
 	KvStore    *store;
-	SubTransactionId subid;		/* that changed it first */
+	SubTransactionId subid;		/* the first one that changed it */
 	uint64		n;
 } Pending;
 

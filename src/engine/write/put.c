@@ -1,10 +1,10 @@
 /*
  * put.c
- *		Writing a row for one who must not wait: if it still is what was looked at, and
- *		nobody is in the way.
+ *		Writes a row for a process that must not wait: if it is still the expected version, and
+ *		no transaction or session is in the way.
  *
- * Everything else is an answer, not an ERROR and not a wait.  One wait is left: a value
- * file that has to grow, or a value too large for a write buffer, is written here.
+ * Everything else is a result, not an ERROR and not a wait.  One wait is left: if a value file
+ * has to grow, or a value is too large for a write buffer, it is written here.
  */
 #include "postgres.h"
 
@@ -28,7 +28,7 @@ is_there(const KvKeyState *state)
 	return state->exists && state->newest.kind == KV_VERSION_PUT;
 }
 
-/* A frozen version has lost its xid and kept its place; its checksum covers that. */
+/* A frozen version has lost its xid and kept its address; its checksum covers the address. */
 static bool
 is_still(const KvKeyState *state, const KvVersion *expected)
 {
@@ -42,7 +42,7 @@ is_still(const KvKeyState *state, const KvVersion *expected)
 		state->newest.len == expected->len && state->newest.crc == expected->crc;
 }
 
-/* How does the key stand for this write?  DONE: nothing is against it. */
+/* Can the key be written?  DONE: yes. */
 static KvPut
 judge(const KvKeyState *state, const KvVersion *expected, TransactionId *in_the_way)
 {
@@ -100,15 +100,14 @@ kv_put_if(KvStore *store, KvKey key, const KvVersion *expected, const KvPutValue
 }
 
 #define NUMBER_BITS		60
-#define NUMBER_KIND		(UINT64CONST(1) << NUMBER_BITS) /* of a version with bytes */
+#define NUMBER_KIND		(UINT64CONST(1) << NUMBER_BITS) /* of a version with a value */
 #define NUMBER_EMPTY	(UINT64CONST(3) << NUMBER_BITS)
 #define STORE_FACTOR	UINT64CONST(0x9E3779B97F4A7C15)
 
 /*
- * Redo gives places anew, to other values perhaps, and a standby has places of its own. So the
- * number
- * depends on the run of the server. An incarnation would not do for that: a standby that is started
- * again goes on with the one that it had, and so does a copy.
+ * Redo assigns addresses again, perhaps to other values, and a standby has addresses of its
+ * own.  So the number depends on the run of the server.  The incarnation would not be enough: a
+ * restarted standby keeps its incarnation, and so does a copy.
  */
 uint64
 kv_version_number(const KvStore *store, const KvVersion *version)

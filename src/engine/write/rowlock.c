@@ -1,26 +1,26 @@
 /*
  * rowlock.c
- *		Locking, changing and deleting a row that a statement has found.
+ *		Locks, changes and deletes a row that a statement has found.
  *
- * A statement aims at a version: the one its snapshot sees, or one it has
- * locked.  If that is the key's newest, it is locked or changed under the same
- * hold of the shard's lock.  If others are at the row, the statement waits for
- * them and looks again.  If the row has been changed since, what follows the
- * aim in the key's versions tells what a heap tuple's xmax and ctid would:
+ * A statement aims at a version: the one its snapshot sees, or one it has locked.  If that is
+ * the key's newest, it is locked or changed under the same hold of the shard's lock.  If other
+ * transactions write or lock the row, the statement waits for them and looks again.  If the row
+ * has been changed since, the versions after the aim tell what a heap tuple's xmax and ctid
+ * would:
  *
- *	- a PUT: the row was updated;
- *	- a DELETE: the row is gone, whatever was inserted at its key afterwards,
- *	  unless the DELETE's form is KEY: then its value is the key under which the
- *	  row lives on, and its version there has the DELETE's xid and command id.
+ *  - A PUT: the row was updated.
+ *  - A DELETE: the row was deleted, whatever was inserted at its key afterwards, unless the
+ *    DELETE's form is KEY.  Then its value is the row's new key, and the row's version there
+ *    has the DELETE's xid and command id.
  *
- * READ COMMITTED follows; stricter levels do not go on.
+ * READ COMMITTED follows the row; stricter levels raise an error.
  *
- * The queue.  Who waits for a row holds a heavyweight tuple lock, on a hash of
- * the key instead of a ctid, from before its wait until it has the row.  So
- * those that wait get it in the order in which they came.  As on heap, who need
- * not wait does not queue: share locks without a gap between them hold a writer
- * up.  Who has the row locked already does not queue up to lock it more: it
- * would wait for those that wait for it.
+ * The queue.  A session that waits for a row holds a heavyweight tuple lock, on a hash of the
+ * key instead of a ctid, from before its wait until it has the row.  So waiting sessions get
+ * the row in the order in which they came.  As on heap, a session that need not wait does not
+ * queue: an uninterrupted sequence of share locks holds a writer up.  A session that has the
+ * row locked already does not queue for a stronger lock: it would wait for sessions that wait
+ * for it.
  */
 #include "postgres.h"
 
@@ -94,7 +94,7 @@ kv_queue_is_used(const KvStore *store, KvKey key, LockTupleMode mode)
 	return false;
 }
 
-/* Take a place in the row's queue.  False: somebody is there, and we skip. */
+/* Join the row's queue.  False: there is another session, and the policy is to skip. */
 static bool
 join_queue(KvQueue *queue, KvKey key, LockTupleMode mode)
 {
@@ -122,7 +122,7 @@ leave_queue(KvQueue *queue)
 }
 
 /*
- * Wait for another transaction to end.  PostgreSQL finds deadlocks among those who wait
+ * Wait for another transaction to end.  PostgreSQL detects deadlocks among sessions that wait
  * for xids.  False: skip.
  */
 static bool
@@ -142,32 +142,32 @@ wait_for(KvQueue *queue, uint64 xid)
 	return true;
 }
 
-/* ---- what became of a row ---- */
+/* ---- later versions of a row ---- */
 
 /* The version that a statement means. */
 typedef struct KvAim
 {
 	KvKey		key;
 	Snapshot	snapshot;		/* not NULL: the version that it sees */
-	bool		locked;			/* else, true: the newest, unless written since command cid */
-	uint64		xid;			/* else: the version that this transaction put … */
-	CommandId	cid;			/* … by this command */
+	bool		locked;			/* else, if true: the newest, unless written since command cid */
+	uint64		xid;			/* else: the version that this transaction has put */
+	CommandId	cid;			/* with this command */
 	bool		newer;			/* no longer the one that the statement's snapshot saw */
 } KvAim;
 
-/* What follows the aim: finished versions, and this transaction's own. */
+/* The versions after the aim: finished ones, and this transaction's own. */
 typedef struct KvTrail
 {
 	bool		reached;		/* the aim was found below */
 	bool		followed;
-	KvVersion	next;			/* what came directly after the aim */
+	KvVersion	next;			/* the version directly after the aim */
 	KvVersion	newest;
 	bool		deleted;
 	KvVersion	deletion;		/* the first after the aim */
-	bool		exclusive;		/* who put next had locked the row FOR UPDATE */
+	bool		exclusive;		/* the writer of next had locked the row FOR UPDATE */
 } KvTrail;
 
-/* Was this DELETE half of a change of key?  Then its value is the row's new key. */
+/* Is this DELETE one half of a change of key?  Then its value is the row's new key. */
 static bool
 has_moved(const KvVersion *deletion)
 {
@@ -239,7 +239,7 @@ note_chain(KvTrail *trail, const KvAim *aim, const KvMemtable *memtable)
 	return false;
 }
 
-/* Find all that follows the aim. */
+/* Find all versions after the aim. */
 static void
 trace_row(KvStore *store, const KvAim *aim, KvTrail *trail)
 {
@@ -262,8 +262,8 @@ trace_row(KvStore *store, const KvAim *aim, KvTrail *trail)
 }
 
 /*
- * Find out what became of the row that is aimed at.  DONE: nothing, or the aim
- * has been moved to its newest version (*moved).
+ * Determine what has become of the row that is aimed at.  DONE: it is unchanged, or the aim has
+ * been moved to its newest version (*moved).
  */
 static KvRowResult
 follow_row(KvStore *store, KvAim *aim, LockTupleMode mode, CommandId cid, bool *moved)
@@ -280,7 +280,7 @@ follow_row(KvStore *store, KvAim *aim, LockTupleMode mode, CommandId cid, bool *
 	if (trail.next.xid != 0 && kv_xid_is_mine(trail.next.xid))
 		return trail.next.cid > cid ? KV_ROW_CHANGED_LATER : KV_ROW_GONE;
 
-	/* a KEY SHARE lock does not mind updates that left the key alone throughout */
+	/* a KEY SHARE lock is compatible with updates that left the key unchanged */
 	if (mode != LockTupleKeyShare || trail.deleted || trail.exclusive)
 	{
 		if (IsolationUsesXactSnapshot())
@@ -314,9 +314,9 @@ follow_row(KvStore *store, KvAim *aim, LockTupleMode mode, CommandId cid, bool *
 /* ---- reaching a row ---- */
 
 /*
- * Wait until nobody is in the way of a lock on the row that is aimed at.  DONE:
- * the shard's lock is held exclusively and the aim is the newest version; it is
- * not locked yet unless state->held says so.  cid is the command's.
+ * Wait until nothing conflicts with a lock on the row that is aimed at.  DONE: the shard's lock
+ * is held exclusively and the aim is the newest version; the row is not locked yet unless
+ * state->held says so.  cid is the command's.
  */
 static KvRowResult
 reach_row(KvStore *store, KvAim *aim, LockTupleMode mode, CommandId cid,
@@ -338,13 +338,13 @@ reach_row(KvStore *store, KvAim *aim, LockTupleMode mode, CommandId cid,
 			if (!aim->newer || state->newest.cid < cid || !kv_xid_is_mine(state->newest.xid))
 				return KV_ROW_DONE;
 
-			/* changed by others first, then by this transaction */
+			/* changed by other transactions first, then by this one */
 			kv_key_leave(store, state);
 			return state->newest.cid > cid ? KV_ROW_CHANGED_LATER : KV_ROW_GONE;
 		}
 		kv_key_leave(store, state);
 
-		/* find out first whether the row can still be had: if not, do not wait */
+		/* check first whether the row can still be locked: if not, do not wait */
 		result = follow_row(store, aim, mode, cid, &moved);
 		if (result != KV_ROW_DONE)
 			return result;
@@ -357,7 +357,7 @@ reach_row(KvStore *store, KvAim *aim, LockTupleMode mode, CommandId cid,
 	}
 }
 
-/* ---- doing something with it ---- */
+/* ---- locking and changing a row ---- */
 
 /* The version that a statement wants to add to its row. */
 typedef struct KvChange
@@ -383,8 +383,8 @@ prepare_change(KvStore *store, KvKey key, KvVersionKind kind, const KvChange *ch
 }
 
 /*
- * Make the change if nothing has come after the aim; else just lock the row's
- * newest version.
+ * Make the change if there is no version after the aim; else only lock the row's newest
+ * version.
  */
 static KvRowResult
 change_row(KvStore *store, KvAim *aim, const KvChange *change, KvQueue *queue, KvRow *newer)
@@ -491,9 +491,9 @@ kv_delete(KvStore *store, Relation rel, KvKey key, Snapshot snapshot, KvKey move
 	return result;
 }
 
-/* ---- inserting, or locking what is there ---- */
+/* ---- inserting, or locking the existing row ---- */
 
-/* May a row that is at the key be locked for a command that wanted to insert it? */
+/* May an existing row be locked for a command that wanted to insert it? */
 static KvInsertResult
 judge_existing(KvVersion *newest, Snapshot snapshot, CommandId cid)
 {
@@ -510,9 +510,9 @@ judge_existing(KvVersion *newest, Snapshot snapshot, CommandId cid)
 }
 
 /*
- * How the key stands for a command that inserts a row there or locks the one that is there, if
- * it locks it (mode).  Unfinished writes are in its way whatever the mode is: they decide which
- * row there is.  Locks are as the mode has it.
+ * Get the state of the key for a command that inserts a row or locks the existing one (mode).
+ * Unfinished writes conflict whatever the mode is, because they decide which row exists.  Locks
+ * conflict as the mode says.
  */
 static void
 look_for_either(KvStore *store, KvKey key, int mode, KvKeyState *state)
@@ -525,7 +525,7 @@ look_for_either(KvStore *store, KvKey key, int mode, KvKeyState *state)
 		if (mode != LockTupleKeyShare || state->locked_by == 0 || state->unfinished != 0)
 			return;
 
-		/* may be one that KEY SHARE does not mind, nor an update that has come since */
+		/* it may be compatible with KEY SHARE, or an update that came since */
 		kv_key_leave(store, state);
 		kv_key_lookup(store, key, LockTupleKeyShare, state);
 		if (state->unfinished == 0 && state->exists && state->newest.kind == KV_VERSION_PUT)
@@ -535,11 +535,11 @@ look_for_either(KvStore *store, KvKey key, int mode, KvKeyState *state)
 }
 
 /*
- * One look for both outcomes: under one hold of the shard's lock the row is put or the
- * newest version gets a LOCK, so there is nothing to insert speculatively and to take
- * back.  Who writes the key or has it locked is waited for, in the queue; what was
- * deleted meanwhile is inserted, above READ COMMITTED only if it was not met before: else
- * heap has chosen it, and fails to lock it.
+ * One lookup serves both outcomes: under one hold of the shard's lock the row is put or the
+ * newest version gets a LOCK.  So nothing is inserted speculatively and removed again.
+ * Transactions that write the key or have it locked are waited for, in the queue.  A row that
+ * was deleted concurrently is inserted, above READ COMMITTED only if it was not met before:
+ * else heap has chosen it, and fails to lock it.
  */
 KvInsertResult
 kv_insert_or_lock(KvStore *store, Relation rel, KvKey key, KvForm form, const char *value,
@@ -574,7 +574,7 @@ kv_insert_or_lock(KvStore *store, Relation rel, KvKey key, KvForm form, const ch
 			if (wait == 0)
 				result = judge_existing(&state.newest, snapshot, cid);
 			else
-				met = true;		/* a row that others have locked */
+				met = true;		/* a row that other transactions have locked */
 			if (reads && result == KV_EXISTS_ANEW)
 				result = KV_EXISTS;
 		}
@@ -622,7 +622,10 @@ kv_insert_or_lock(KvStore *store, Relation rel, KvKey key, KvForm form, const ch
 	return result;
 }
 
-/* One that was flushed meanwhile, and has lost its xid, or was moved is taken for another. */
+/*
+ * A version that was flushed in between, and has lost its xid, or was moved counts as another
+ * one.
+ */
 static bool
 same_version(const KvVersion *a, const KvVersion *b)
 {

@@ -1,23 +1,21 @@
 /*
  * write.c
- *		Writing one version of one key: how the key stands, room, the write.
+ *		Writes one version of one key: the state of the key, space, the write.
  *
- * A writer learns how its key stands with the shard's lock held exclusively
- * (kv_key_lookup), and either writes under that same hold of the lock or lets go
- * and looks again (I 2).  What needs the device or a wait is done without the
- * lock: a bigger value file, a free write buffer, room in the memtable (I 7).
+ * A writer gets the state of its key with the shard's lock held exclusively (kv_key_lookup),
+ * and either writes under that same hold of the lock or releases it and looks again (I 2).
+ * Work that needs the device or a wait is done without the lock: a larger value file, a free
+ * write buffer, memory for the memtable (I 7).
  *
- * A row lock is a version of kind LOCK whose command id is its strength, a
- * LockTupleMode.  It is never visible, makes others wait for its xid like any
- * unfinished version, and vanishes in the next flush after its transaction.
- * It is logged like a write, because a prepared transaction keeps its locks
- * over a restart.  How strengths conflict is heap's table: a PUT is a
+ * A row lock is a version of kind LOCK whose command id is its mode, a LockTupleMode.  It is
+ * never visible, makes others wait for its xid like any unfinished version, and is dropped by
+ * the next flush after its transaction.  It is logged like a write, because a prepared
+ * transaction keeps its locks over a restart.  Modes conflict as in heap's table: a PUT is a
  * NoKeyExclusive lock, a DELETE an Exclusive one.
  *
- * So only KEY SHARE locks can lie below a version of another transaction, and
- * only who wants an Exclusive lock has to look for them there; and not even
- * that one if the shard's last KEY SHARE lock is of a transaction that has
- * ended before any that runs now.
+ * So only KEY SHARE locks can be below a version of another transaction, and only a writer that
+ * wants an Exclusive lock has to look for them there.  It need not either if the shard's last
+ * KEY SHARE lock is of a transaction that has ended before any that runs now.
  */
 #include "postgres.h"
 
@@ -46,7 +44,7 @@
 #include "engine/write/write.h"
 #include "engine/xact/xact.h"
 
-/* ---- how a key stands ---- */
+/* ---- the state of a key ---- */
 
 static bool
 modes_conflict(LockTupleMode wanted, LockTupleMode held)
@@ -65,7 +63,7 @@ modes_conflict(LockTupleMode wanted, LockTupleMode held)
 	return true;
 }
 
-/* How strongly a version holds its key while its transaction runs. */
+/* The mode in which a version locks its key while its transaction runs. */
 static LockTupleMode
 version_mode(const KvVersion *version)
 {
@@ -170,15 +168,18 @@ kv_key_leave(const KvStore *store, const KvKeyState *state)
 	LWLockRelease(&kv_shard(store, state->shard_id)->lock);
 }
 
-/* looks in a row that found all that they needed in memtables: the next one begins there */
+/*
+ * consecutive lookups that found everything in memtables; after so many the next one begins
+ * there
+ */
 #define KV_USUAL	4
 
-/* So many looks, the last ones, were such; up to KV_USUAL. */
+/* How many of the last lookups were such; up to KV_USUAL. */
 static int	in_memtables = 0;
 
 /*
- * Fold what the memtables have; locates the key in the active one, too. Lock held. True: seen
- * enough.
+ * Fold the versions of the memtables; also locates the key in the active one.  The lock is
+ * held. True: seen enough.
  */
 static bool
 fold_memtables(KvShard *shard, KvKey key, LockTupleMode wanted, KvKeyState *state)
@@ -191,7 +192,7 @@ fold_memtables(KvShard *shard, KvKey key, LockTupleMode wanted, KvKeyState *stat
 		fold_chain(state, kv_memtable_find(&shard->immutable, key.data, key.len), wanted, deep);
 }
 
-/* Look at the memtables alone.  False: that is not enough, and no lock is held. */
+/* Look in the memtables only.  False: that is not enough, and no lock is held. */
 static bool
 look_in_memtables(KvStore *store, KvKey key, LockTupleMode wanted, KvKeyState *state)
 {
@@ -208,7 +209,10 @@ look_in_memtables(KvStore *store, KvKey key, LockTupleMode wanted, KvKeyState *s
 	return false;
 }
 
-/* What the memtables have, and below them the runs.  Lock held, and the runs are the shard's. */
+/*
+ * Fold the versions of the memtables, and below them the runs.  The lock is held, and the runs
+ * are the shard's.
+ */
 static void
 fold_all(KvShard *shard, KvKey key, LockTupleMode wanted, const KvKeyState *below,
 		 KvKeyState *state)
@@ -231,8 +235,9 @@ fold_all(KvShard *shard, KvKey key, LockTupleMode wanted, const KvKeyState *belo
 }
 
 /*
- * The runs are searched before the lock is taken; and not at all where the memtables have what is
- * needed, which is tried first if it mostly was so: rows that are written again and again.
+ * The runs are searched before the lock is taken.  They are not searched at all if the
+ * memtables are sufficient, which is tried first if that was mostly so: for rows that are
+ * written repeatedly.
  */
 void
 kv_key_lookup(KvStore *store, KvKey key, LockTupleMode wanted, KvKeyState *state)
@@ -267,11 +272,11 @@ kv_key_lookup(KvStore *store, KvKey key, LockTupleMode wanted, KvKeyState *state
 typedef enum KvBufferNeed
 {
 	KV_NEEDS_NOTHING,
-	KV_NEEDS_SPACE,				/* a value file must grow or be made first */
+	KV_NEEDS_SPACE,				/* a value file must grow or be created first */
 	KV_NEEDS_BUFFER				/* a write buffer must become free first */
 } KvBufferNeed;
 
-/* Make the open write buffer fit a value and a key.  Lock held exclusively. */
+/* Make the open write buffer fit a value and a key.  The lock is held exclusively. */
 static KvBufferNeed
 ensure_buffer(KvStore *store, uint32 shard_id, Size len, int keylen)
 {
@@ -281,7 +286,7 @@ ensure_buffer(KvStore *store, uint32 shard_id, Size len, int keylen)
 		return KV_NEEDS_NOTHING;
 	if (shard->open_buffer >= 0)
 	{
-		/* it may have the entry of a value that has its place elsewhere */
+		/* it may take the entry of a value that is stored elsewhere */
 		if (kv_buffer_fits(shard, 0, keylen) && !kv_buffer_can_open(store, len))
 			return KV_NEEDS_BUFFER;
 		kv_buffer_seal(store, shard_id);
@@ -310,7 +315,7 @@ kv_write_prepare(KvStore *store, KvKey key, KvVersionKind kind, KvForm form,
 
 /*
  * Does the write replace a value that is in the value cache, one that was read in the recent
- * ring, or one so new that it is in a write buffer?  Then the cache should have the new one.
+ * ring, or one that is still in a write buffer?  Then the new value is cached.
  */
 static KvHeat
 heat_of(const KvStore *store, const KvShard *shard, const KvKeyState *state, const KvWrite *write)
@@ -329,7 +334,7 @@ heat_of(const KvStore *store, const KvShard *shard, const KvKeyState *state, con
 	return heat != KV_COLD ? heat : kv_buffer_heat(shard, old);
 }
 
-/* Something has to be waited for: is the writer one who does not? */
+/* A wait is necessary: does this writer refuse to wait? */
 static bool
 refuse(KvWrite *write)
 {
@@ -337,7 +342,7 @@ refuse(KvWrite *write)
 	return write->refused;
 }
 
-/* Likewise for memory, which the maintainer then makes.  No lock held. */
+/* The same for memory, which the maintainer is then asked for.  No lock is held. */
 static bool
 refuse_memory(KvWrite *write)
 {
@@ -347,7 +352,7 @@ refuse_memory(KvWrite *write)
 	return true;
 }
 
-/* The shard's bounds are about to change.  No lock held. */
+/* The shard's bounds are about to change: wait for that.  No lock is held. */
 static void
 wait_for_map(KvShard *shard)
 {
@@ -361,8 +366,8 @@ wait_for_map(KvShard *shard)
 }
 
 /*
- * Write the value now: it has its place before there is an entry for it.  Not before the key
- * was seen to be free, and nothing but a write buffer for the entry can be missing.  No lock held.
+ * Write the value now, before there is an entry for it.  Called after the key was seen to be
+ * free, when only a write buffer for the entry may be missing.  No lock is held.
  */
 static void
 place_large_value(KvStore *store, uint32 shard_id, KvWrite *write)
@@ -377,7 +382,7 @@ place_large_value(KvStore *store, uint32 shard_id, KvWrite *write)
 	}
 	if (write->version.location == 0)
 	{
-		/* the key is another shard's now, or soon */
+		/* the key is in another shard now, or soon */
 		write->version.location = KV_LOCATION_MAKE(write->form, 0);
 		return;
 	}
@@ -386,8 +391,9 @@ place_large_value(KvStore *store, uint32 shard_id, KvWrite *write)
 }
 
 /*
- * Is the value's place, if it has one, the shard's? A large value in another one's value file,
- * which was the key's when it was written, is left: the value is written once more.
+ * Is the value's address, if it has one, in the shard?  A large value in the value file of
+ * another shard, which had the key when it was written, is dropped: the value is written once
+ * more.
  */
 static bool
 has_place(const KvShard *shard, uint32 shard_id, KvWrite *write)
@@ -401,7 +407,7 @@ has_place(const KvShard *shard, uint32 shard_id, KvWrite *write)
 		kv_value_file_find(shard, KV_LOCATION_ADDRESS(write->version.location)) != NULL;
 }
 
-/* In redo: it becomes the shard's.  No lock held. */
+/* In redo: claim the address for the shard.  No lock is held. */
 static void
 claim(KvStore *store, uint32 shard_id, const KvWrite *write)
 {
@@ -410,7 +416,10 @@ claim(KvStore *store, uint32 shard_id, const KvWrite *write)
 		kv_make_memory(store, shard_id);
 }
 
-/* Does the store take more than it may (I 19), and could a compaction make room for this? */
+/*
+ * Does the store exceed its space limit (I 19), and could a compaction free space for this
+ * write?
+ */
 static bool
 waits_for_room(KvStore *store, KvShard *shard, const KvWrite *write, Size place, int keylen)
 {
@@ -422,9 +431,9 @@ waits_for_room(KvStore *store, KvShard *shard, const KvWrite *write, Size place,
 }
 
 /*
- * May the write be done now, and has the shard an open write buffer for it?  Its lock is held,
- * exclusively; false: it was released, and what was missing has been waited for or made, or
- * was refused.
+ * Can the write be done now, with an open write buffer of the shard?  The shard's lock is held
+ * exclusively.  False: it was released, and the missing resource was waited for or made, or the
+ * write was refused.
  */
 static bool
 make_ready(KvStore *store, uint32 shard_id, KvKey key, KvWrite *write)
@@ -470,7 +479,7 @@ make_ready(KvStore *store, uint32 shard_id, KvKey key, KvWrite *write)
 	}
 	if (place > kv_buffer_pool->buffer_size)
 	{
-		/* no write buffer can hold it */
+		/* it fits into no write buffer */
 		LWLockRelease(&shard->lock);
 		place_large_value(store, shard_id, write);
 		return false;
@@ -507,15 +516,15 @@ kv_write_finish(KvStore *store, KvKey key, KvWrite *write, KvKeyState *state)
 		return false;
 
 	/*
-	 * The memtable first: it may lack memory, the write buffer now cannot.  The version
-	 * added here gets its location below, before anybody else can look.
+	 * the memtable first: memory for it may be missing, but the write buffer is ready; the
+	 * version that is added here gets its location below, before any other process can see it
 	 */
 	added = kv_memtable_add(&shard->active, &state->place, key.data, key.len,
 							&write->version);
 	if (added != NULL)
 	{
 		if (state->exists && state->newest.len > 0 && write->version.kind != KV_VERSION_LOCK)
-			/* once nobody sees it any more */
+			/* dead once no snapshot sees it any more */
 			kv_value_file_note_dead(store, shard, &state->newest, write->version.xid);
 		kv_buffer_put(store, shard, key, &write->version, write->form, write->value,
 					  write->crc, write->placing);
@@ -540,7 +549,7 @@ kv_write_finish(KvStore *store, KvKey key, KvWrite *write, KvKeyState *state)
 		pg_atomic_fetch_add_u32(&kv_gate->logging, 1);
 	full = before < kv_memtable_limit() && shard->active.bytes >= kv_memtable_limit();
 	if (log)
-		START_CRIT_SECTION();	/* whatever happens, the count must go down again */
+		START_CRIT_SECTION();	/* whatever happens, the count must be decremented */
 	LWLockRelease(&shard->lock);
 	if (log)
 	{
@@ -599,7 +608,7 @@ kv_redo_location(KvStore *store, KvKey key, const KvVersion *version)
 {
 	KvWrite		write = {.version = *version, .placing = KV_PLACED};
 
-	/* also if its value file is known it may not be known to be used up to there */
+	/* its value file may be known, but not be known to be used up to there */
 	if (version->len > 0)
 		claim(store, kv_shard_for(store, key.data, key.len), &write);
 	write_on_top(store, key, &write);

@@ -1,19 +1,21 @@
 /*
  * write.h
- *		One writer per key (I 2); what other modules need of writing, beside engine.h.
+ *		Write path entry points for redo.  Regular writes are declared in engine.h.
  *
- * Takes the shard's lock; none is held on entry.  May wait for memory, a write buffer or a
- * checkpointer, and serves interrupts meanwhile.
+ * At most one transaction writes a key at a time (I 2).
+ *
+ * Locks:  takes the shard's lock; none is held on entry.  Waits:  for memory, a write buffer or
+ * the checkpointer; serves interrupts.
  */
 #ifndef KV_WRITE_H
 #define KV_WRITE_H
 
 #include "engine/base/types.h"
 
-/* Redo: a version that was logged. */
+/* Redo a version that was logged with its value. */
 extern void kv_redo_version(KvStore *store, KvKey key, const KvVersion *version, KvForm form,
 							uint32 crc, const char *value);
-/* Redo: one whose value is in its file. */
+/* Redo a version whose value is in its file. */
 extern void kv_redo_location(KvStore *store, KvKey key, const KvVersion *version);
 
 #endif							/* KV_WRITE_H */
