@@ -26,7 +26,7 @@ my $option = options('append', %contest, 'kind=s' => 'kvfdw', 'level=s' => '', '
 my $clients = $option->{clients};
 my $width = 6;    # lists that are written at a time
 
-# An integer as it stands in a list, sometimes with much behind it; and back.
+# An integer as it stands in a list, sometimes with much after it; and back.
 sub token { my ($x) = @_; return $x . 'x' x ($x % 331 == 0 ? 5000 : $x % 41 == 0 ? 700 : 0) }
 
 sub list

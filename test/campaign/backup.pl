@@ -107,7 +107,7 @@ sub make_standby
 	basebackup('primary', 'standby', '-c fast') && follow('standby') && start('standby', archive_mode => 'off') or die "there is no standby, see $dir/commands.log and $dir/standby.log\n";
 }
 
-# ---- what goes on meanwhile ----
+# ---- what runs during a backup ----
 
 my $ended;    # when this file is there
 

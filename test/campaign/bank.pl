@@ -149,7 +149,7 @@ sub client
 				undef $session;
 				next;
 			}
-			# A row that another has deleted and put anew; serialization failure, deadlock, duplicate;
+			# A row that another has deleted and inserted again; serialization failure, deadlock, duplicate;
 			# a prepared transaction that its dying backend still holds.
 			return { error => "client $c, transfer $number: $error, see client$c.err" }
 			  if $error !~ /^(gone|40001|40P01|23505)$/ && !($prepared && $error eq '55000');

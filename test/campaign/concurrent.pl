@@ -21,7 +21,7 @@
 #
 # In some episodes sessions ALTER the tables, too: columns come, with all kinds of defaults, go,
 # and get another length; NOT NULL and CHECK are declared. No transaction is prepared there,
-# which kvfdw refuses for those that have written rows anew.
+# which kvfdw refuses for those that have written rows again.
 #
 # These differences are none, because heap does not agree with itself or is not the
 # measure; the episode ends there and is counted:
@@ -29,9 +29,9 @@
 #   dependency   a failure of SERIALIZABLE "due to read/write dependencies" on one side:
 #                both detect more of them than there are, but not the same.
 #   queue        what a session above READ COMMITTED waits for has changed.  On heap it fails
-#                at once; here it may be in the row's queue, behind one that waits for the
+#                at once; here it may be in the row's queue, after one that waits for the
 #                next version; see docs/reference/differences-to-heap.md.
-#   rewritten    a snapshot of before an ALTER that has written the rows anew: to it heap's table
+#   rewritten    a snapshot of before an ALTER that has written the rows again: to it heap's table
 #                looks empty, and kvfdw's is an error; see docs/reference/differences-to-heap.md.
 #   two rows     REPEATABLE READ on heap shows the transaction two rows of a key; see
 #                docs/reference/differences-to-heap.md.
@@ -288,7 +288,7 @@ sub step
 		my $heap = $sides[0]{sessions}[$s];
 		next unless $heap->{status} eq 'T' && !$heap->{busy} && ($level[$s] // '') =~ /LEVEL/ && ($sent[$s] // '') =~ /INSERT|UPDATE|put/;
 		my $double = join(' UNION ALL ', map { "SELECT k FROM $_ WHERE k > -100 GROUP BY k HAVING count(*) > 1" } 't', 'u');
-		# the question locks the tables, so it is put to both sides, and when nobody keeps others off them
+		# the question locks the tables, so it is put to both sides, and when no session keeps others off them
 		next if $control->ask(q{SELECT FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND locktype = 'relation'});
 		eval { $sides[1]{sessions}[$s]->ask($double); 1 } or return 'dependency on kv';
 		my @double = eval { $heap->ask($double) };

@@ -10,7 +10,7 @@
 # some on two connections, take advisory locks, prepare transactions, send several requests at
 # once, notify, cancel and end each other, and go away in the middle of a request.  Limit and
 # quota change all the time, and are switched off; the server is killed.  After each round, when
-# all have gone, the view must have no slot taken and nobody waiting.  Prints TAP, one test per
+# all have gone, the view must have no slot taken and no session waiting.  Prints TAP, one test per
 # round, with the seed that repeats the round's choices.
 use strict;
 use warnings;
@@ -188,7 +188,7 @@ sub play
 	my (%did, $last);
 	for my $result (@$results) { $did{$_} += $result->{did}{$_} for keys %{ $result->{did} // {} } }
 
-	# prepared transactions that nobody ends keep their locks
+	# prepared transactions that are not ended keep their locks
 	query($_) for map { "ROLLBACK PREPARED '$_'" } @{ query('SELECT gid FROM pg_prepared_xacts') // [] };
 	my $until = now() + 180;
 	do

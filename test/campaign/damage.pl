@@ -6,7 +6,7 @@
 #   damage.pl [--cases N] [--seed N] [--case N] [--kind KIND] [--fault FAULT] [--state STATE]
 #             [--level LEVEL] [--dir DIRECTORY]
 #
-# One server with a table of each wal level and a heap table beside them is brought
+# One server with a table of each wal level and a heap table is brought
 # into three states: killed (crash), stopped (stop), killed and started under another
 # kernel (reboot).  Each case damages one file of such a state, starts the server and
 # compares.  A table with level none may lose rows after a reboot, or with the merge
@@ -191,7 +191,7 @@ sub place
 	{
 		my $change = $bytes ^ substr($old, 0, length $bytes);
 		my @new = grep { substr($change, $_ * 32, 32) =~ /[^\0]/ } 0 .. (length($change) - 1) / 32;
-		# of write buffers: the headers and entries, which are behind all values
+		# of write buffers: the headers and entries, which are after all values
 		my $values = $kind eq 'merge' ? 4096 + 16384 * unpack 'x24 L<', $bytes : 0;
 		@new = grep { $_ * 32 >= $values } @new if rand() < 0.8;
 		my $at = 32 * $new[ rand @new ] + int rand 32;

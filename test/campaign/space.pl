@@ -11,7 +11,7 @@
 # grow and shrink, rows that come and go.  A sample is beyond the bound if what value files have, those too that
 # were emptied and have not gone, is more than that percentage above it and above all those of the second before.  For when who has
 # kept dead values ends, the bound falls at once, and the files follow: for up to ten seconds they may have what they had then, and what
-# compactions copy meanwhile, for at level keys what these empty goes with a checkpoint.
+# compactions copy in that time, for at level keys what these empty goes with a checkpoint.
 # Files have what is allocated ahead and being written besides, which is told.  Prints TAP, one test per round.
 use strict;
 use warnings;

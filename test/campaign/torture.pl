@@ -17,7 +17,7 @@
 # table is written in each transaction too, and a standby follows.
 #
 # With MOVES=on a session sends tables from tablespace to tablespace all the time; in the end these can be dropped.
-# With TIER=1 a small second tier is behind the recent ring; some rounds end with the sessions
+# With TIER=1 a small second tier follows the recent ring; some rounds end with the sessions
 # alone, or with a clean stop, after which it is found again.
 use strict;
 use warnings;

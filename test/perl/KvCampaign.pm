@@ -40,7 +40,7 @@ sub options
 
 # Plays the rounds of control, then for --seconds or --rounds (default: rounds), or while
 # more says so, what choose gives for the numbers 0, 1, …, until a round fails.  play returns a
-# story and what is wrong.  A control that does not show what it must, for want of
+# story and what is wrong.  A control that does not show what it must, for lack of
 # transactions on a slow machine, has more time.  Prints TAP, first with what it is
 # about.  Returns the exit status.
 sub campaign
@@ -282,7 +282,7 @@ sub strike
 		if ($victim eq 'session') { query("SELECT pg_terminate_backend($pid)") }
 		else
 		{
-			# once it is reaped, nobody can connect before the restart
+			# once it is reaped, no client can connect before the restart
 			kill KILL => $pid;
 			for (1 .. 1000) { last unless -d "/proc/$pid"; sleep 0.02 }
 		}
@@ -334,7 +334,7 @@ sub place_of
 	return "SELECT coalesce((SELECT substr(o, 12) FROM pg_foreign_table, unnest(ftoptions) o WHERE ftrelid = to_regclass('$_[0]') AND o LIKE 'tablespace=%'), '')";
 }
 
-# The ALTER after which a table is to lie in $to when it lies in $from.
+# The ALTER after which a table is to be in $to when it is in $from.
 sub move_table
 {
 	my ($t, $from, $to) = @_;

@@ -187,7 +187,7 @@ sub punch
 	return ask('punch', $self->{image}, @at);
 }
 
-# Has the kernel write what the files below a directory have, and lets nobody be told how that goes.
+# Has the kernel write what the files below a directory have, and reports the result to no process.
 sub start_write_back
 {
 	my ($dir) = @_;
@@ -273,7 +273,7 @@ sub group_run
 # The kernel takes what memory of the group it can, as it would if somebody wanted it.
 sub group_reclaim { return ask('write', "$groups/$group_name/memory.force_empty", 0) }
 
-# How many processes of it were killed for want of memory.
+# How many processes of it were killed because memory was short.
 sub group_ooms
 {
 	for my $path (map { "$groups/$group_name/memory.$_" } qw(oom_control events))

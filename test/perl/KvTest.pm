@@ -133,7 +133,7 @@ sub kill_all
 		close $f;
 	}
 	die "no postmaster.pid" unless $postmaster;
-	# stop it first, so that it starts no other process meanwhile
+	# stop it first, so that it starts no other process
 	kill 'STOP', $postmaster;
 	wait_for('the postmaster to stand still', sub { state_of($postmaster) =~ /[TZX]/ });
 	my @children = split ' ', `ps -o pid= --ppid $postmaster`;
@@ -144,7 +144,7 @@ sub kill_all
 }
 
 # A killed postmaster may not be reaped at once.  A zombie still owns its lock files;
-# where nobody reaps it, they must go.
+# where no process reaps it, they must go.
 sub bury
 {
 	my ($node, $postmaster) = @_;

@@ -1,5 +1,5 @@
 # What the tests share that take the disk away from under a server: one kvfdw
-# table of each level beside a heap table, and what may be left of them.
+# table of each level and a heap table, and what may be left of them.
 #
 # heap holds what the tables must hold.  past holds every row that was ever
 # committed: a table with wal level none may go back to earlier ones.
@@ -24,7 +24,7 @@ sub trust_cluster
 		'kvfdw.value_cache' => '1MB', 'kvfdw.recent_ring' => '1MB', 'kvfdw.write_buffers' => '4MB', 'kvfdw.write_buffer_size' => '64kB', 'kvfdw.flush_after' => '1h'), %conf);
 }
 
-# The tables with 2000 rows, and a checkpoint behind them.
+# The tables with 2000 rows, and a checkpoint after them.
 sub trust_tables
 {
 	my ($node) = @_;

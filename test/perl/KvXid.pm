@@ -21,7 +21,7 @@ sub burn
 	return $node->safe_psql('postgres', "DO \$\$ BEGIN FOR i IN 1 .. $n LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END \$\$");
 }
 
-# Use them up until $xid is the next one, or one shortly behind it.
+# Use them up until $xid is the next one, or one shortly after it.
 sub burn_to
 {
 	my ($node, $xid) = @_;

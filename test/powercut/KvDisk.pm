@@ -109,7 +109,7 @@ sub disk_tmpfs
 }
 
 # The file system stops in the middle, as after an I/O error: what was not
-# written back is lost, every access fails until it is mounted anew.
+# written back is lost, every access fails until it is mounted again.
 sub disk_shutdown
 {
 	my ($where) = @_;
