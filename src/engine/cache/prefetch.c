@@ -7,9 +7,9 @@
  * searches again. Several workers work on different pieces of one shard, or of several.
  *
  * Which want is due first: A span in which a scan is comes before spans that the scan will reach,
- * which follow by distance. A scan is held back if others of the same store can reach it within
- * kvfdw.scan_share_wait, by what is loaded and what can be loaded in that time. It is held back
- * while the others want something, and while it has patience left.
+ * which follow by distance. A scan may be held back for others of the same store. These must be
+ * able to reach it within kvfdw.scan_share_wait, by what is loaded and what can be loaded in that
+ * time. The scan is held back while they want something, and while it has patience left.
  *
  * Which window is taken, if none is free: One of the span that will be used last. These are spans
  * that no live scan reaches, the one left longest ago first; then spans by the distance of the

@@ -2,11 +2,11 @@
  * tier.c
  *		The second tier: frames that have left the recent ring, in a file on a fast local device.
  *
- * It is for servers whose tables are on slow storage, such as a network, and that have a local
- * device as well, which may be lost at any time. The file is only a copy: all its contents are in
- * value files, too, and are verified when they are read (I 4).
+ * It is for servers whose tables are on slow storage, such as a network, and that also have a local
+ * device. That device may be lost at any time: all contents of the file are in value files, too,
+ * and are verified when they are read (I 4).
  *
- *		recent ring ──about to leave──▸ tier writer ──one write──▸ tier ──reached by the hand──▸ gone
+ *		recent ring ──about to leave──▸ tier writer ──one write──▸ tier ──hand reaches it──▸ gone
  *		                                    └──too late──▸ dropped
  *
  * The writer takes the frames that leave the ring next, in their order, and frees them in the ring
@@ -20,8 +20,8 @@
  * The file is divided into frames (frame.h). Before a frame is written it is dropped. A process
  * that reads it at the same time finds its sequence changed, and reads the value's own file.
  *
- * The writer holds a lock on the file, so two servers with the same setting, such as a primary and
- * a standby, do not use the same file. Other processes check that the file with this name is the
+ * The writer holds a lock on the file. So a primary and a standby with the same setting, for
+ * example, do not use the same file. Other processes check that the file with this name is the
  * locked one.
  *
  * The server works without the file: the first error switches the tier off until the next start,

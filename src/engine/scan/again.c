@@ -1,14 +1,16 @@
 /*
  * again.c
- *		Finding a version again, whose value may have moved.
+ *		Finds a version again whose value may have moved.
  *
- * Who has found a version and reads its value later holds nothing in between, and a merge
- * may have moved the value; its value file may even be gone.  So a value that is missing, cut off
- * or not what its entry says is damage only if the key, looked up again, still has it at the
- * same place (I 16).  A scan looks with its snapshot (fetch.c).  This is for those that have
- * none: the same version is the one with the same xid and command id, or, as merges take
- * these away from what every snapshot sees, the frozen one.  It cannot be another: while the
- * caller's snapshot or lock is there, no newer one is seen by all.
+ * A reader that has found a version and reads its value later holds nothing in between. A merge may
+ * have moved the value; its value file may have been removed. So a value may be missing, cut off,
+ * or not match its entry. It is damaged only if the key, looked up again, still has it at the same
+ * address (I 16).
+ *
+ * A scan looks the key up with its snapshot (fetch.c). This file is for readers without one. They
+ * find the same version by its xid and command id. Merges remove these from versions that all
+ * snapshots see, so a frozen version matches as well. No other version can match: while the
+ * caller's snapshot or lock exists, no newer version is seen by all.
  */
 #include "postgres.h"
 
@@ -19,13 +21,13 @@
 #include "engine/scan/scan.h"
 #include "engine/shard/shard.h"
 
-/* What is looked for, and what has been found of it. */
+/* A wanted version, and the result of the search. */
 typedef struct KvSearch
 {
 	const KvVersion *wanted;
-	KvVersion	found;			/* the newest that it can be, … */
-	bool		any;			/* … if there is one */
-	bool		same_address;	/* one is where the wanted one was */
+	KvVersion	found;			/* the newest possible match */
+	bool		any;			/* found is set */
+	bool		same_address;	/* a match has the address of the wanted version */
 } KvSearch;
 
 static void

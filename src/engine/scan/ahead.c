@@ -1,14 +1,13 @@
 /*
  * ahead.c
- *		Looking ahead of a scan in the order of keys whose values lie in another.
+ *		Looks ahead of a scan in key order whose values are stored in another order.
  *
- * The index says where the values of the next keys lie, long before the scan comes to
- * them.  Their blocks are asked for together, in the order of addresses, as far ahead as
- * cache/blockwindow.c has room for, but not further than the scan has come.  Not what is nearer
- * than the device: the scan takes it from there, and behind a batch of nothing else it does
- * not look.  What the snapshot sees is decided again
- * when the batch is made: a block that was asked for in vain costs a read, one that was not
- * is asked for then.
+ * The index says where the values of the next keys are, long before the scan reaches these keys.
+ * Their blocks are requested together, in the order of addresses. The scan looks ahead as far as
+ * cache/blockwindow.c has space, but not further than it has come. Values that are cached nearer
+ * than the device are not requested, and after a batch that has only such values the scan does not
+ * look ahead. Visibility is decided again when the batch is made: a block that was requested in
+ * vain costs a read, and a missing one is requested then.
  */
 #include "postgres.h"
 
@@ -22,12 +21,12 @@
 #include "engine/shard/shard.h"
 #include "engine/buffer/buffer.h"
 
-/* Keys that are looked at under one lock. */
+/* Number of keys that are read under one lock. */
 #define KV_AHEAD_KEYS	512
-/* How often for a batch: rows that are not seen are looked at in vain. */
+/* Maximum number of steps for a batch; invisible rows make steps in vain. */
 #define KV_AHEAD_LOOKS	8
 
-/* Blocks that are to be asked for. */
+/* Blocks to be requested. */
 typedef struct KvBlocks
 {
 	int			n;
@@ -43,7 +42,7 @@ make_blocks(const KvScan *scan, KvBlocks *list, int room)
 	list->blocks = MemoryContextAlloc(scan->batch_context, room * sizeof(uint64));
 }
 
-/* Is a value in the recent ring or the value cache, about, or in the second tier? */
+/* Is a value in the recent ring or the value cache, as far as is known, or in the second tier? */
 static bool
 is_near(const KvScan *scan, const KvVersion *version)
 {
@@ -56,7 +55,7 @@ is_near(const KvScan *scan, const KvVersion *version)
 		kv_tier_find(cache_id, address, version->len, &place);
 }
 
-/* The blocks of a value, if it is one that is gathered; false: there is no room. */
+/* Adds the blocks of a value, if block windows take it; false: there is no capacity. */
 static bool
 add_blocks(KvBlocks *list, const KvVersion *version)
 {
@@ -95,7 +94,7 @@ ask_for(KvScan *scan, KvBlocks *list, bool now)
 	kv_block_window_want(&scan->reader, &scan->store->key, list->blocks, n, now);
 }
 
-/* What the batch needs itself; false: all of it is nearer than the device. */
+/* Requests the blocks of the batch itself; false: all its values are nearer than the device. */
 static bool
 ask_for_batch(KvScan *scan)
 {
@@ -117,8 +116,9 @@ ask_for_batch(KvScan *scan)
 }
 
 /*
- * Go on through the next keys behind ahead->upto, for so many rows.  A value in a write buffer is
- * in no block yet.  At most KV_AHEAD_KEYS of the memtables; false: there is no room for more.
+ * Goes through the keys after ahead->upto, for so many rows. Skips values in write buffers, which
+ * are in no block yet. Reads at most KV_AHEAD_KEYS keys of the memtables. False: there is no
+ * capacity for more blocks.
  */
 static bool
 look(KvScan *scan, KvBlocks *list, uint64 rows)
@@ -170,7 +170,7 @@ look(KvScan *scan, KvBlocks *list, uint64 rows)
 	return more;
 }
 
-/* How many rows to look ahead. */
+/* The number of rows to look ahead. */
 static uint64
 rows_ahead(const KvScan *scan)
 {
@@ -222,7 +222,7 @@ kv_ahead(KvScan *scan)
 	KV_STOP_POINT("ahead_look");
 	make_blocks(scan, &list, kv_block_window_reach());
 
-	/* who reads no further has not met what is there */
+	/* rows that are only looked ahead at are not read, so they are no conflicts */
 	scan->view.conflicts = NULL;
 	scan->want_values = false;
 	for (int n = 0; n < KV_AHEAD_LOOKS && ahead->rows < rows && !ahead->ended; n++)

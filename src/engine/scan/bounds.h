@@ -1,9 +1,8 @@
 /*
  * bounds.h
- *		The keys that a reader goes through, in one direction or the other, and where it begins
- *		and ends among them.
+ *		The range of keys of a reader, its direction, and its first and last key.
  *
- * All is inline, and takes no lock: who goes through a memtable holds the shard's.
+ * Locks: takes none. A caller that goes through a memtable holds the shard's lock.
  */
 #ifndef KV_SCAN_BOUNDS_H
 #define KV_SCAN_BOUNDS_H
@@ -12,16 +11,16 @@
 #include "engine/base/types.h"
 #include "engine/index/memtable.h"
 
-/* Keys to read; data NULL: no such bound. */
+/* The keys to be read; data NULL: no such bound. */
 typedef struct KvBounds
 {
 	KvKey		lo;				/* inclusive */
 	KvKey		hi;				/* exclusive */
-	KvKey		after;			/* only what comes behind this one in the direction */
+	KvKey		after;			/* only keys after this one in the direction */
 	bool		backward;
 } KvBounds;
 
-/* Is a key in the range on the side where it ends? */
+/* Is a key within the end of the range, in the direction? */
 static inline bool
 kv_within_end(const KvBounds *bounds, KvKey key)
 {
@@ -32,7 +31,7 @@ kv_within_end(const KvBounds *bounds, KvKey key)
 		kv_key_compare(key.data, key.len, bounds->lo.data, bounds->lo.len) >= 0;
 }
 
-/* Where reading begins; data NULL: at the edge of the shard. */
+/* The start of reading; data NULL: at the edge of the shard. */
 static inline KvKey
 kv_start_of(const KvBounds *bounds)
 {
@@ -41,7 +40,7 @@ kv_start_of(const KvBounds *bounds)
 	return bounds->backward ? bounds->hi : bounds->lo;
 }
 
-/* Where two keys stand to each other in the direction. */
+/* Compares two keys in the direction. */
 static inline int
 kv_compare_in_order(const KvBounds *bounds, KvKey a, KvKey b)
 {
@@ -58,7 +57,7 @@ kv_item_key(const KvMemtableItem *item)
 	return key;
 }
 
-/* The item of a memtable with which reading begins; NULL: there is none. */
+/* The first item to be read of a memtable; NULL: there is none. */
 static inline KvMemtableItem *
 kv_memtable_start(const KvBounds *bounds, const KvMemtable *memtable, KvMemtableCursor *cursor)
 {

@@ -1,25 +1,23 @@
 /*
  * byaddress.c
- *		Scans of whole tables in the order in which their values lie.
+ *		Scans of whole tables in the order of the addresses of values.
  *
- * In a shard that is scattered, the values of neighbouring keys lie far apart in
- * more than fits into the range cache; in key order each costs a read of its own.
- * Who does not care for the order of rows gets them by address instead:
+ * In a scattered shard, the values of neighbouring keys are far apart, in more bytes than fit into
+ * the range cache. A scan in key order would read each value individually. A scan that may return
+ * rows in any order gets them by address, in two steps:
  *
- *   1. gather: go through the shard's entries, without values, and sort those that
- *      the snapshot sees by the place of their value, in work_mem and then in
- *      temporary files;
- *   2. take: batch by batch, in that order; files are read from end to end,
- *      segment by segment through windows, where most of them is wanted, else in large
- *      reads of what is.  A shard that came of a split has few of the values in the files
- *      that it has in common with others.
+ * 1. Sort: goes through the shard's entries without values, and sorts the visible ones by address,
+ *    in work_mem and then in temporary files.
+ * 2. Take: returns rows in that order, batch by batch. If most of a file's bytes are wanted, the
+ *    file is read from end to end, segment by segment through windows. Otherwise the wanted values
+ *    are read in large reads. After a split, a shard may have few of the values in the files that
+ *    it shares with others.
  *
- * What the snapshot sees is decided by the first step, as in any batch, and does not
- * change.  Places may: a value that was moved since, and is not where it was any more, is
- * looked up by its key (fetch.c).
+ * Step 1 decides visibility, as for any batch, and that does not change. Addresses may change: if a
+ * value has moved since, and is no longer at its address, its key is looked up (fetch.c).
  *
- * Where another scan by address is under way in a shard, the order begins there and
- * wraps around.  Shards that are not scattered are read in key order.
+ * If another scan by address is running in a shard, the order begins at its position and wraps
+ * around. Shards that are not scattered are read in key order.
  */
 #include "postgres.h"
 
@@ -38,19 +36,19 @@
 #include "engine/shard/shard.h"
 #include "engine/buffer/buffer.h"
 
-/* If a scan wants less than this share of a part of a file, it reads its values by themselves. */
+/* A scan that wants less than this share of a part of a file reads the values individually. */
 #define KV_DENSE_SHARE	0.25
 
-/* How many shards, at most, are looked at for the planner. */
+/* Maximum number of shards that are examined for the planner. */
 #define KV_SHARDS_ASKED	16
 
-/* A scan that was planned in key order goes over to places after this share of a shard. */
+/* A scan planned in key order may change to address order after this share of a shard. */
 #define KV_TURN_SHARE	16
 
-/* A bytea of this, unaligned, and then the key, is what is sorted. */
+/* The sorted datum is a bytea with this struct, unaligned, followed by the key. */
 typedef struct KvAddressRow
 {
-	uint64		distance;		/* from where the order begins; big-endian */
+	uint64		distance;		/* from the start of the order; big-endian */
 	KvLocation	location;
 	uint32		len;
 	uint32		crc;
@@ -60,8 +58,8 @@ struct KvAddressOrder
 {
 	Tuplesortstate *sort;
 	uint32		shard;
-	KvAddress	begin;			/* where the order begins */
-	double		bytes_left;		/* of values that are not taken yet */
+	KvAddress	begin;			/* start of the order */
+	double		bytes_left;		/* bytes of the values that were not yet taken */
 };
 
 double
@@ -125,7 +123,7 @@ put_row(KvAddressOrder *by_address, const KvBatchRow *row, bytea *room)
 	by_address->bytes_left += row->version.len;
 }
 
-/* Step 1 for the rest of the current shard; the scan stands at the next one afterwards. */
+/* Step 1 for the rest of the current shard; afterwards the scan is at the next shard. */
 static void
 by_blocks(KvScan *scan)
 {
@@ -165,8 +163,8 @@ by_blocks(KvScan *scan)
 /* ---- step 2 ---- */
 
 /*
- * Copy the values that are still in write buffers.  The rows are of one shard, or of those
- * that have come of it while it was gone through.
+ * Copies the values that are still in write buffers. The rows are of one shard, or of shards into
+ * which it was split during step 1.
  */
 static void
 copy_from_buffers(KvScan *scan)
@@ -195,7 +193,7 @@ copy_from_buffers(KvScan *scan)
 	}
 }
 
-/* Is most of the part of the file wanted in which the values of the batch lie? */
+/* Is most of the part of the file wanted that has the values of the batch? */
 static bool
 is_dense(const KvScan *scan)
 {
@@ -221,11 +219,11 @@ is_dense(const KvScan *scan)
 		wanted += version->len;
 	}
 
-	/* the next ones need not lie one behind the other: there may be a gap between two files */
+	/* values may be far apart: there may be a gap between two files */
 	return wanted > 0 && wanted >= KV_DENSE_SHARE * Min(end - begin, pieces * KV_WINDOW_SIZE);
 }
 
-/* Step 2: the next batch of rows by address; no row: the shard is finished. */
+/* Step 2: takes the next batch of rows; no row: the shard is finished. */
 static void
 take(KvScan *scan)
 {
@@ -272,8 +270,8 @@ take(KvScan *scan)
 }
 
 /*
- * Is the rest of the shard to be read by address?  A scan that was planned in key order,
- * maybe when the table was small, is asked when it has read a sixteenth of the shard.
+ * Should the rest of the shard be read by address? A scan that was planned in key order, perhaps
+ * when the table was small, checks this after a sixteenth of the shard.
  */
 static bool
 turns_to_addresses(KvScan *scan)

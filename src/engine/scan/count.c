@@ -1,15 +1,14 @@
 /*
  * count.c
- *		Counts the rows of a range without making them.
+ *		Counts the visible rows of a range without reading their values.
  *
- * All entries of a base run are visible and of different keys, so they are
- * counted page by page.  What the memtables and the unfrozen runs say of a key
- * goes before that: each such key adds a row if it is there, and takes away the
- * base run's entry if that has one.
+ * All entries of a base run are visible and have different keys, so they are counted page by page.
+ * Entries in the memtables and unfrozen runs take precedence. Each such key adds a row if it has a
+ * visible one, and subtracts the base run's entry if that has one.
  *
- * As for a batch (rows.c), the memtables are read under the shard's lock, up to so
- * many keys at once, and the runs, whose generation was checked there, without
- * it, as far as the memtables were read.
+ * As for a batch (rows.c), the memtables are read under the shard's lock, a limited number of keys
+ * at a time. The runs are read without it, up to the same key; the generation that was checked
+ * under the lock shows that they belong together.
  */
 #include "postgres.h"
 
@@ -23,7 +22,8 @@
 #include "engine/scan/internal.h"
 #include "engine/shard/shard.h"
 
-#define KV_COUNT_KEYS		1024	/* keys of memtables taken under one lock */
+/* maximum number of keys of the memtables that are read under one lock */
+#define KV_COUNT_KEYS		1024
 
 static bool
 run_has(KvRun *run, const uint8 *key, int keylen)
@@ -34,14 +34,14 @@ run_has(KvRun *run, const uint8 *key, int keylen)
 	return kv_run_is_at(&cursor, key, keylen);
 }
 
-/* Has [lo, hi) no key?  So it is where a dead range reaches beyond the end. */
+/* Is [lo, hi) empty? This happens if a dead range extends beyond the end. */
 static bool
 is_empty(KvKey lo, KvKey hi)
 {
 	return lo.data != NULL && hi.data != NULL && kv_key_order(&lo, &hi) >= 0;
 }
 
-/* What keys add to the base run's count, or take away. */
+/* The number of rows that keys add to the base run's count, or subtract if negative. */
 static int64
 count_recent(KvKeyReader *keys, KvRun *base)
 {
@@ -68,7 +68,7 @@ kv_scan_count(KvScan *scan, KvKey lo, KvKey hi)
 	{
 		const KvRunSet *set;
 		KvRun	   *base;
-		KvKey		end = hi;		/* of what is counted now */
+		KvKey		end = hi;		/* end of the present step */
 		bool		more;
 
 		CHECK_FOR_INTERRUPTS();
@@ -78,7 +78,7 @@ kv_scan_count(KvScan *scan, KvKey lo, KvKey hi)
 		more = !keys.complete;
 		if (more)
 		{
-			/* up to the first key behind the limit */
+			/* up to the first key after the limit */
 			uint8	   *behind = MemoryContextAllocZero(scan->batch_context, keys.limit.len + 1);
 
 			memcpy(behind, keys.limit.data, keys.limit.len);

@@ -1,10 +1,10 @@
 /*
  * cut.c
- *		Where to cut a store into pieces that the processes of a parallel scan share.
+ *		Divides a store into pieces for the processes of a parallel scan.
  *
- * The bounds of shards, and within a shard keys that cut what has most of its entries:
- * the beginnings of pages of its largest run, or keys of a memtable.  A page more or less is
- * no matter, and nothing has to be read for it.
+ * Pieces begin at the bounds of shards. Within a shard they begin at keys of the part with the most
+ * entries: first keys of pages of its largest run, or keys of a memtable. The choice need not be
+ * exact, and reads no values.
  */
 #include "postgres.h"
 
@@ -15,10 +15,10 @@
 #include "engine/index/run.h"
 #include "engine/shard/shard.h"
 
-#define KV_PIECE_PAGES	8		/* index pages of a run that are worth a piece */
-#define KV_PIECE_ITEMS	1024	/* keys of a memtable that are */
+#define KV_PIECE_PAGES	8		/* least number of index pages of a run in a piece */
+#define KV_PIECE_ITEMS	1024	/* least number of keys of a memtable in a piece */
 
-/* Add a place, unless it is not behind the last one. */
+/* Adds a cut, unless it is not greater than the last one. */
 static int
 add_cut(KvCut *splits, int n, const uint8 *bytes, int len)
 {
@@ -31,7 +31,7 @@ add_cut(KvCut *splits, int n, const uint8 *bytes, int len)
 	return n + 1;
 }
 
-/* Cut a run into up to so many pieces; n and the result are how many cuts there are. */
+/* Cuts a run into at most so many pieces. n and the result are numbers of cuts. */
 static int
 cut_run(KvRun *run, int most, KvCut *splits, int n)
 {
@@ -48,7 +48,7 @@ cut_run(KvRun *run, int most, KvCut *splits, int n)
 	return n;
 }
 
-/* The same for the larger of the shard's memtables. */
+/* Cuts the larger of the shard's memtables in the same way. */
 static int
 cut_memtable(KvShard *shard, int most, KvCut *splits, int n)
 {
@@ -87,7 +87,7 @@ kv_store_cuts(KvStore *store, KvCut *splits, int max)
 		const KvRunSet *set;
 		KvRun	   *largest = NULL;
 
-		/* with more shards than pieces, some of the bounds will do; splits may add some now */
+		/* with more shards than pieces, some bounds suffice; a split may add shards now */
 		if (n + in_each + (position > 0) > max)
 			break;
 		if (nshards <= max ||
@@ -103,7 +103,7 @@ kv_store_cuts(KvStore *store, KvCut *splits, int max)
 				kv_run_header(set->runs[i])->npages > kv_run_header(largest)->npages)
 				largest = set->runs[i];
 		}
-		/* the memtables' sizes without the lock: it is no matter */
+		/* sizes of memtables without the lock: exactness does not matter */
 		if (largest == NULL ||
 			Max(shard->active.nitems, shard->immutable.nitems) > kv_run_header(largest)->nentries)
 			n = cut_memtable(shard, in_each + 1, splits, n);

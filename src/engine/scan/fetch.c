@@ -1,7 +1,7 @@
 /*
  * fetch.c
- *		The values of a batch of rows, wherever they are: in write buffers, in the
- *		recent ring, in the value cache, in windows of the range cache, on the device.
+ *		Gets the values of a batch of rows from write buffers, recent ring, value cache, range
+ *		cache, second tier, page cache or device.
  */
 #include "postgres.h"
 
@@ -24,7 +24,7 @@
 
 #define KV_WINDOW_BUFFER	((Size) 1024 * 1024)
 
-/* Memory for a batch's values; mostly that of the batch before. */
+/* Memory for a batch's values; in most cases that of the previous batch. */
 static char *
 make_buffer(KvScan *scan, Size size)
 {
@@ -35,7 +35,7 @@ make_buffer(KvScan *scan, Size size)
 	return scan->steering.buffer;
 }
 
-/* Copy a row's value out of block windows; false: it has to be read. */
+/* Copies a row's value out of block windows; false: it must be read. */
 static bool
 take_from_block_windows(KvScan *scan, const KvBatchRow *row, char *into)
 {
@@ -51,7 +51,7 @@ take_from_block_windows(KvScan *scan, const KvBatchRow *row, char *into)
 	return false;
 }
 
-/* Likewise out of whatever windows the scan reads. */
+/* Copies a row's value out of the windows that the scan reads; false: it must be read. */
 static bool
 take_value(KvScan *scan, const KvBatchRow *row, char *into)
 {
@@ -68,7 +68,7 @@ take_value(KvScan *scan, const KvBatchRow *row, char *into)
 	return false;
 }
 
-/* Values of a range that are in windows, or on their way there. */
+/* Takes values of a range that are in windows, or being loaded. */
 static void
 fetch_windows(KvScan *scan)
 {
@@ -112,29 +112,29 @@ fetch_windows(KvScan *scan)
 
 /* ---- the device ---- */
 
-/* Where one row's value is on the device, in whole blocks. */
+/* The place of a row's value on the device, in whole blocks. */
 typedef struct KvRead
 {
 	KvFileId	file;
 	uint32		len;
 	uint64		offset;			/* in the file */
-	uint32		head;			/* there, where the value begins */
-	bool		tier;			/* it is that of the second tier */
-	bool		cached;			/* it is read through the page cache */
-	uint32		around;			/* … together with as large a piece around it, or 0 */
-	KvTierPlace place;			/* … where the value is there */
-	int			together;		/* reads made in the request that begins with this one */
+	uint32		head;			/* offset of the value in the blocks */
+	bool		tier;			/* the file is that of the second tier */
+	bool		cached;			/* read through the page cache */
+	uint32		around;			/* with a piece of this size around it, or 0 */
+	KvTierPlace place;			/* for the second tier: the place of the value there */
+	int			together;		/* number of reads in the request that begins with this one */
 	KvBatchRow *row;
 } KvRead;
 
-#define KV_MERGED_READ	(512 * 1024)	/* the largest read made of several */
+#define KV_MERGED_READ	(512 * 1024)	/* maximum size of a request for several reads */
 
 /*
- * The largest value that is read through the page cache.  To copy one of this size costs as much
- * processor time as to read it directly; to make pages for it three times that.
+ * The largest value that is read through the page cache. To copy a value of this size takes as much
+ * CPU time as to read it directly, and to make pages for it three times as much.
  */
 #define KV_PAGE_CACHED	(256 * 1024)
-#define KV_TIER_FILE	((KvFileId) {PG_UINT64_MAX})	/* behind all value files */
+#define KV_TIER_FILE	((KvFileId) {PG_UINT64_MAX})	/* sorts after all value files */
 
 static int
 compare_reads(const void *a, const void *b)
@@ -150,9 +150,8 @@ compare_reads(const void *a, const void *b)
 }
 
 /*
- * Copy a row's value out of the recent ring or the value cache.  One that does not verify
- * is read anew: its block was already damaged when it was read for another value, or
- * written since.
+ * Copies a row's value out of the recent ring or the value cache. If it fails verification it is
+ * read again: its block may have been damaged when it was read for another value, or since.
  */
 static bool
 take_cached(KvScan *scan, const KvBatchRow *row, char *into)
@@ -181,10 +180,10 @@ take_cached(KvScan *scan, const KvBatchRow *row, char *into)
 	return true;
 }
 
-/* rows: so long it takes to load a value into the processor's cache */
+/* in rows: the time to load a value into the CPU cache */
 #define KV_LOADED_AHEAD	4
 
-/* Begin to load the value of a row that is taken soon. */
+/* Begins to load a value into the CPU cache that is taken soon. */
 static void
 load_cached(const KvScan *scan, const KvBatchRow *row)
 {
@@ -196,10 +195,10 @@ load_cached(const KvScan *scan, const KvBatchRow *row)
 		kv_block_load(cache_id, location, row->version.len);
 }
 
-/* memory for values is taken by so much, where there are so many */
+/* bytes by which memory for many values is allocated */
 #define KV_CACHED_ROOM	((Size) 64 * 1024)
 
-/* Take values from where they are kept when they were written, or read. */
+/* Takes values from the caches of written and read values. */
 static void
 fetch_cached(KvScan *scan)
 {
@@ -241,8 +240,8 @@ fetch_cached(KvScan *scan)
 }
 
 /*
- * Does the value cache keep what this batch reads?  Not what a large scan reads, and so
- * not more than the first rows of one that has only begun.
+ * Does the value cache keep the values that this batch reads? Not those of a large scan, and so
+ * only the first rows of a scan that has just begun.
  */
 static bool
 is_kept(const KvScan *scan)
@@ -255,13 +254,13 @@ is_kept(const KvScan *scan)
 		scan->limit_hint <= KV_SMALL_RANGE && scan->batch_bytes <= KV_SMALL_RANGE * KV_BLOCK;
 }
 
-/* So much before the end of a shard's values may be about to be written. */
+/* Bytes before the end of a shard's values that may be about to be written. */
 #define KV_WRITTEN_SOON	(4 * 1024 * 1024)
 
 /*
- * The piece that goes to the page cache with a value; 0: none. Not where values are being written,
- * for what is read there too early would have to leave it at once: a guess, by what the descriptors
- * of shard and store have at this moment, will do.
+ * The size of the piece that is read into the page cache with a value; 0: none. Where values are
+ * being written there is none: pages read too early would have to be dropped at once. The present
+ * state of the descriptors of shard and store suffices for this estimate.
  */
 static uint32
 read_around(const KvScan *scan, const KvBatchRow *row)
@@ -277,8 +276,9 @@ read_around(const KvScan *scan, const KvBatchRow *row)
 }
 
 /*
- * The reads for values that are not there yet, sorted by address.  Returns how many.  What the
- * value cache keeps is read through the page cache, which holds what it has no room for.
+ * Plans the reads for missing values, sorted by address. Returns their number. Values that the
+ * value cache keeps are read through the page cache, which holds those that the value cache has
+ * evicted.
  */
 static int
 plan_reads(KvScan *scan, KvRead *reads)
@@ -315,7 +315,7 @@ plan_reads(KvScan *scan, KvRead *reads)
 	return n;
 }
 
-/* A row's value is not there, or wrong.  Returns if the scan is forgiving. */
+/* A row's value is missing or wrong. Returns if the scan is forgiving. */
 static void
 report_damage(const KvScan *scan, KvBatchRow *row)
 {
@@ -340,7 +340,7 @@ report_damage(const KvScan *scan, KvBatchRow *row)
 						(unsigned long long) kv_offset_of(address) + version->len)));
 }
 
-/* Can a read, the next by address, be made part of the request? */
+/* Can the next read by address become part of the request? */
 static bool
 joins_request(const KvIoRequest *request, const KvRead *before, const KvRead *next)
 {
@@ -349,7 +349,7 @@ joins_request(const KvIoRequest *request, const KvRead *before, const KvRead *ne
 		next->offset + next->len - request->offset <= KV_MERGED_READ;
 }
 
-/* Have the value cache keep a value that was read, if all of its blocks were. */
+/* Keeps a value in the value cache, if all its blocks were read. */
 static void
 keep_value(const KvScan *scan, const KvIoRequest *request, const KvRead *read)
 {
@@ -361,8 +361,8 @@ keep_value(const KvScan *scan, const KvIoRequest *request, const KvRead *read)
 }
 
 /*
- * A request is complete: take its values and verify them, while others are being read.
- * A value that is missing or wrong is not raised here but when all have come.
+ * Takes and verifies the values of a complete request, while others are being read. A missing or
+ * wrong value is reported only when all requests are complete.
  */
 static void
 take_values(KvIoRequest *request, void *arg)
@@ -392,8 +392,8 @@ take_values(KvIoRequest *request, void *arg)
 }
 
 /*
- * The descriptor for a read, -1: the file is missing. What cannot be opened for the page cache's
- * sake is read directly.
+ * The file for a read; -1: it does not exist. A file that cannot be opened for the page cache is
+ * read directly.
  */
 static File
 file_of(const KvStore *store, KvRead *read)
@@ -414,8 +414,8 @@ file_of(const KvStore *store, KvRead *read)
 }
 
 /*
- * Requests for reads that are in order of place: those of the same or of
- * neighbouring blocks are made together.  Returns their number; *bytes: of all.
+ * Makes requests for sorted reads: reads of the same or of adjacent blocks become one request.
+ * Returns their number; *bytes: the sum of their lengths.
  */
 static int
 make_requests(const KvStore *store, KvRead *reads, int nreads, KvIoRequest *requests,
@@ -453,8 +453,7 @@ make_requests(const KvStore *store, KvRead *reads, int nreads, KvIoRequest *requ
 }
 
 /*
- * A request for several values has failed: take those whose blocks can be read, for what is bad is
- * one.
+ * Takes the readable values of a failed request for several ones, since only one block may be bad.
  */
 static void
 read_apart(KvScan *scan, const KvIoRequest *failed, int *failures)
@@ -488,8 +487,8 @@ read_apart(KvScan *scan, const KvIoRequest *failed, int *failures)
 }
 
 /*
- * Read the values of rows that are on the device.  Rows that were written
- * together cost little more than their bytes.
+ * Reads the values that are on the device. Rows that were written together cost little more than
+ * their bytes.
  */
 static void
 read_values(KvScan *scan, KvRead *reads, int nreads)
@@ -540,8 +539,8 @@ read_values(KvScan *scan, KvRead *reads, int nreads)
 }
 
 /*
- * Values that were read from the second tier, and are not what was looked for there, are to
- * be read from their own files.  False: there is none.
+ * Resets values that were read from the second tier and are wrong, to be read from their own files.
+ * False: there is none.
  */
 static bool
 lost_in_tier(KvScan *scan, const KvRead *reads, int nreads)
@@ -572,9 +571,10 @@ lost_in_tier(KvScan *scan, const KvRead *reads, int nreads)
 }
 
 /*
- * Values of which the page cache has other bytes than their entries tell are to be read from
- * the device: memory may rot, and a file system may leave a page that a direct write has made
- * old.  So are those that cannot be read through it, as for want of memory.  False: there is none.
+ * Resets values whose bytes in the page cache do not match their entries, to be read from the
+ * device: memory may be damaged, and a file system may keep a page that a direct write has made
+ * stale. So are values that cannot be read through the page cache, for example for lack of memory.
+ * False: there is none.
  */
 static bool
 lost_in_page_cache(KvScan *scan, const KvRead *reads, int nreads)
@@ -607,12 +607,14 @@ lost_in_page_cache(KvScan *scan, const KvRead *reads, int nreads)
 	return lost;
 }
 
-/* ---- values that have moved (I 16) ---- */
+/*
+ * ---- moved values (I 16) ----
+ */
 
 /*
- * A row's value is not what its version says, or not there.  True: it has moved, and the row
- * has its new version.  Else it is damaged, or *gone: there is no such version any more; to a
- * forgiving scan either is the row's problem, others get an ERROR for damage.
+ * Looks a row up again whose value is missing or wrong. True: the value has moved, and the row has
+ * its new version. False: the value is damaged, or, *gone, the version does not exist any more. A
+ * forgiving scan notes either as the row's problem; others raise ERROR for damage.
  */
 static bool
 find_again(KvScan *scan, KvBatchRow *row, bool *gone)
@@ -647,7 +649,7 @@ find_again(KvScan *scan, KvBatchRow *row, bool *gone)
 	return true;
 }
 
-/* Every value of the batch, wherever it came from, is its entry's (I 4); else it has moved. */
+/* Verifies every value of the batch (I 4). True: some have moved, and must be fetched again. */
 static bool
 have_moved(KvScan *scan, bool *gone)
 {
@@ -678,7 +680,7 @@ kv_batch_fetch(KvScan *scan)
 		fetch_windows(scan);
 	reads = MemoryContextAlloc(scan->batch_context, sizeof(KvRead) * Max(scan->nrows, 1));
 
-	/* a value moves seldom, so the second round mostly is the last */
+	/* values move rarely, so the second round usually is the last one */
 	do
 	{
 		int			nreads;
@@ -699,7 +701,7 @@ kv_batch_fetch(KvScan *scan)
 	return !gone;
 }
 
-/* What is wrong here kv_batch_fetch looks at once more. */
+/* Values that fail verification are left to kv_batch_fetch. */
 void
 kv_batch_fetch_near(KvScan *scan)
 {
@@ -716,7 +718,7 @@ kv_batch_fetch_near(KvScan *scan)
 	}
 }
 
-/* By key, so that the value cache keeps it. */
+/* Reads it as a point, so that the value cache keeps it. */
 bool
 kv_fetch_version(KvStore *store, KvKey key, const KvVersion *version, KvRow *row)
 {

@@ -1,7 +1,9 @@
 /*
  * get.c
- *		Rows by key for one who serves many at once: what is in memory first, the rest in
- *		one batch of reads, and a value that cannot be had is that row's problem alone.
+ *		Gets rows by key for a caller that serves many requests at once (memcached).
+ *
+ * Values in memory come first, the others in one batch of reads. A value that cannot be read is a
+ * problem of its row only.
  */
 #include "postgres.h"
 
@@ -24,7 +26,7 @@ begin_look(KvScan *scan, KvStore *store, Snapshot snapshot, int n)
 	kv_batch_make_rows(scan, n);
 }
 
-/* Set the look's status by what is known of its row: the value, a problem, or neither yet. */
+/* Sets the status of a get from its row: found, failed, or not yet read. */
 static void
 take_row(KvGet *get, const KvBatchRow *row)
 {
@@ -35,8 +37,8 @@ take_row(KvGet *get, const KvBatchRow *row)
 }
 
 /*
- * Which of the next looks, up to n, have a row; those are added to the scan's. Returns how many
- * looks were done.
+ * Finds the rows of the next gets, at most n, and adds them to the scan's. Returns the number of
+ * gets done.
  */
 static int
 find_rows(KvScan *scan, KvGet *gets, int n, Size *bytes)
@@ -123,7 +125,7 @@ kv_get_read(KvStore *store, KvGet *gets, int n)
 	{
 		if (gets[i].status == KV_GET_UNREAD)
 		{
-			/* it may have moved */
+			/* the value may have moved */
 			gets[i].version = scan.rows[row].version;
 			take_row(&gets[i], &scan.rows[row++]);
 		}

@@ -1,12 +1,12 @@
 /*
  * order.c
- *		Where the values of a shard's entries lie, and how many there are:
- *		in runs, frozen or not, and in both memtables.
+ *		The addresses of a shard's values, and the numbers of its entries, in runs and memtables.
  *
- * All of it is about, and good for choosing how to read.  An entry counts wherever it
- * is, and whether its value is in the file or still in a write buffer, for that has its
- * place already.  Memtables are looked at under the shard's lock, a few hundred entries at
- * a time; runs without it, for a page of theirs may come from the device (I 7).
+ * All results are estimates, for choosing how to read. An entry counts wherever it is, and whether
+ * its value is in a file or still in a write buffer, since the value has its address already.
+ *
+ * Locks: memtables are read under the shard's lock, a few hundred entries at a time. Runs are read
+ * without it, since a page of a run may come from the device (I 7).
  */
 #include "postgres.h"
 
@@ -19,12 +19,14 @@
 #include "engine/scan/internal.h"
 #include "engine/shard/shard.h"
 
-/* How many entries are looked at to find out whether their values are in order … */
+/* Number of entries that are examined to decide whether their values are in order. */
 #define KV_ORDER_SAMPLE			256
-/* … and in how many parts of a shard. */
+/* Number of parts of a shard in which entries are examined. */
 #define KV_ORDER_SAMPLES		4
 
-/* ---- values met one after the other ---- */
+/*
+ * ---- values seen one after the other ----
+ */
 
 void
 kv_order_add(KvOrder *order, KvAddress address)
@@ -86,7 +88,7 @@ largest_run(const KvRunSet *set)
 	return largest;
 }
 
-/* The entry that a valid cursor is at: its key, and the place of its value; false: it has none. */
+/* Gets the key and the value's address of the entry at a valid cursor; false: it has no value. */
 static bool
 run_address(const KvRunCursor *cursor, uint8 keybuf[8], KvKey *key, KvAddress *address)
 {
@@ -117,7 +119,7 @@ run_keeps_order(KvRun *run, double share)
 	return kv_order_is_kept(&order, &step);
 }
 
-/* About how many entries of the run come before the cursor. */
+/* The estimated number of entries of the run before the cursor. */
 static double
 position(KvRun *run, const KvRunCursor *cursor)
 {
@@ -137,7 +139,7 @@ larger_memtable(const KvShard *shard)
 	return shard->active.nitems >= shard->immutable.nitems ? &shard->active : &shard->immutable;
 }
 
-/* The place of the newest value that a key has got; false: it has got none. */
+/* The address of a key's newest value; false: it has none. */
 static bool
 item_address(const KvMemtableItem *item, KvAddress *address)
 {
@@ -202,8 +204,8 @@ larger_memtable_keeps_order(KvShard *shard)
 }
 
 /*
- * Of samples of the set's largest run, which may be NULL. A plan asks, too, so the set keeps the
- * answer.
+ * Examines samples of the set's largest run, which may be NULL. Plans ask, too, so the set keeps
+ * the answer.
  */
 static bool
 largest_keeps_order(KvRunSet *set, KvRun *run)
@@ -291,7 +293,7 @@ kv_entries_between(KvStore *store, uint32 shard_id, KvKey lo, KvKey hi, KvEntrie
 	entries->mean = entries->total > 0 ? value_bytes / entries->total : 0;
 }
 
-/* The last entry of a range that was looked at so far. */
+/* The last entry of a range so far. */
 typedef struct KvLastEntry
 {
 	bool		found;
@@ -359,14 +361,14 @@ kv_last_address(KvStore *store, uint32 shard_id, KvKey end, bool backward, KvAdd
 	return last.found && last.placed;
 }
 
-/* Does a value lie before a segment, for who goes through the file in a direction? */
+/* Is a value before a segment, in the direction of the segments? */
 static bool
 lies_before(const KvScanStart *place, KvAddress address)
 {
 	return ((int64) (address / KV_SEGMENT_SIZE) - (int64) place->segment) * place->segment_step < 0;
 }
 
-/* Bisect for the last page of the run's entries whose first value lies before the segment. */
+/* Searches for the last page whose first value is before the segment, by bisection. */
 static KvKey
 run_key_at(KvRun *run, const KvScanStart *place, MemoryContext context)
 {
@@ -390,7 +392,7 @@ run_key_at(KvRun *run, const KvScanStart *place, MemoryContext context)
 	return kv_key_copy(context, key.data, key.len);
 }
 
-/* The same in a memtable, to some entries. */
+/* The same in a memtable, exact to some entries. */
 static bool
 memtable_key_at(const KvMemtable *memtable, const KvScanStart *place, KvLastEntry *found)
 {

@@ -1,13 +1,12 @@
 /*
  * rows.c
- *		Which rows of a shard the snapshot sees: one by its key, or a batch of a range.
+ *		Finds the visible rows of a shard: one by its key, or a batch of a range.
  *
  * A batch is made in two steps:
  *
- *   1. under the shard's lock, shared: copy the visible versions of the next
- *      keys of both memtables, and the values of those still in write buffers;
- *   2. without it: merge them with the runs, whose generation was checked
- *      under the lock.
+ * 1. Under the shard's lock, shared: copies the visible versions of the next keys of both
+ *    memtables, and their values that are still in write buffers.
+ * 2. Without the lock: merges them with the runs, whose generation was checked under the lock.
  */
 #include "postgres.h"
 
@@ -26,7 +25,8 @@
 #include "engine/xact/xact.h"
 
 #define KV_BATCH_ROWS_FIRST	2
-#define KV_ITEMS_LEAST		64		/* of the memtables to look at for a batch */
+/* least number of items of the memtables that are read for a batch */
+#define KV_ITEMS_LEAST		64
 #define KV_FEW_ROWS			32
 
 void
@@ -42,14 +42,14 @@ kv_batch_make_rows(KvScan *scan, int rows)
 }
 
 /*
- * One scan of a process at a time has its batches in memory that stays: a short range would
- * have to ask the system for it, and to touch it anew, each time.
+ * One scan of a process at a time has its batches in memory that stays allocated. Otherwise each
+ * short range would allocate memory from the system, and touch its pages for the first time.
  */
 #define KV_SPARE_BATCH	((Size) 256 * 1024)
 
 typedef struct KvSpareUse
 {
-	MemoryContextCallback callback; /* of the context of the scan, which may end by an error */
+	MemoryContextCallback callback; /* of the scan's context, which an error may delete */
 	bool		ended;
 } KvSpareUse;
 
@@ -137,7 +137,7 @@ begin_row(KvBatchRow *row, KvKey key)
 	row->problem = 0;
 }
 
-/* Is what was found of a row's key a value?  One without bytes is here. */
+/* Is the version found a row? A value without bytes is set at once. */
 static bool
 is_there(const KvScan *scan, KvBatchRow *row)
 {
@@ -178,18 +178,18 @@ kv_batch_find_point(KvScan *scan, KvKey key, KvBatchRow *row)
 
 /* ---- several keys ---- */
 
-/* of values in write buffers, under one hold of a shard's lock */
+/* bytes of values in write buffers that are copied under one hold of a shard's lock */
 #define KV_COPIED_AT_ONCE	((Size) 64 * 1024)
 
 typedef struct KvPoint
 {
 	KvBatchRow *row;
 	KvRoute		route;
-	bool		wanted;			/* it was not looked for */
+	bool		wanted;			/* the search for it is not done */
 	bool		found;
 } KvPoint;
 
-/* Some of one shard. */
+/* Some points of one shard. */
 typedef struct KvPoints
 {
 	int			n;
@@ -205,8 +205,8 @@ add_point(KvPoints *points, KvPoint *point)
 }
 
 /*
- * Find them in a memtable; those that are not there are added to rest, and those stay wanted whose
- * values would be too many to copy, but for the first.  Lock held, shared.
+ * Finds points in a memtable. Adds those that are not there to rest. Points stay wanted if too many
+ * bytes were copied before; the first one never does. Lock held, shared.
  */
 static void
 find_in_memtable(KvScan *scan, const KvShard *shard, const KvMemtable *memtable,
@@ -236,7 +236,7 @@ find_in_memtable(KvScan *scan, const KvShard *shard, const KvMemtable *memtable,
 	}
 }
 
-/* Find them in the runs, without the lock. */
+/* Finds points in the runs, without the lock. */
 static void
 find_in_runs(KvScan *scan, const KvRunSet *set, const KvPoints *points)
 {
@@ -250,7 +250,7 @@ find_in_runs(KvScan *scan, const KvRunSet *set, const KvPoints *points)
 		points->points[i]->found = found[i];
 }
 
-/* Of n points find those that are wanted and in the first one's shard. */
+/* Finds the wanted ones of n points that are in the first one's shard. */
 static void
 find_in_shard(KvScan *scan, KvPoint *first, int n)
 {
@@ -273,7 +273,7 @@ find_in_shard(KvScan *scan, KvPoint *first, int n)
 	LWLockRelease(&shard->lock);
 	if (rest.n > 0)
 		find_in_runs(scan, set, &rest);
-	/* else there is a newer map than the one by which it was looked for here */
+	/* then the map has changed since its route was found */
 	if (first->wanted)
 		first->route = kv_route(scan->store, (KvKey) {first->row->key, first->row->keylen});
 }
@@ -304,7 +304,7 @@ kv_batch_find_points(KvScan *scan, const KvKey *keys, int n, KvBatchRow *rows, b
 
 /* ---- the keys of a range ---- */
 
-/* Of two items the one that comes first; NULL counts as never. */
+/* Compares two items; NULL comes after all. */
 static int
 compare_items(const KvBounds *bounds, const KvMemtableItem *a, const KvMemtableItem *b)
 {
@@ -313,7 +313,10 @@ compare_items(const KvBounds *bounds, const KvMemtableItem *a, const KvMemtableI
 	return kv_compare_in_order(bounds, kv_item_key(a), kv_item_key(b));
 }
 
-/* Room for one more row of the memtables: little at first, as mostly little is needed. */
+/*
+ * Makes capacity for one more row of the memtables; little at first, since little is usually
+ * needed.
+ */
 static KvBatchRow *
 make_room(KvScan *scan, KvKeyReader *keys, int max_keys)
 {
@@ -331,7 +334,7 @@ make_room(KvScan *scan, KvKeyReader *keys, int max_keys)
 }
 
 /*
- * Copy what the snapshot sees of both memtables, up to a key (data NULL: to the end of the range).
+ * Copies the visible versions of both memtables, up to a key (data NULL: to the end of the range).
  * Shard lock held, shared.
  */
 static void
@@ -392,8 +395,8 @@ copy_memtables(KvScan *scan, KvShard *shard, int max_keys, int max_items, Size m
 }
 
 /*
- * Begin after the dead ranges in which reading would begin, and end with the next one: returns
- * where that begins, in the direction; data NULL: there is none.  Shard lock held.
+ * Moves the start of reading after the dead ranges that it is in. Returns the start of the next
+ * dead range in the direction, where reading ends; data NULL: there is none. Shard lock held.
  */
 static KvKey
 skip_dead(KvKeyReader *keys, const KvShard *shard)
@@ -466,10 +469,9 @@ kv_keys_add_runs(KvKeyReader *keys, KvRun *const *runs, int nruns)
 }
 
 /*
- * Go past all versions of a key, which comes first and is not the merge's own copy.
- * True: *version is the newest that is seen.  view NULL: none is looked for.
- * Backwards the versions of a run come oldest first, so the last one that is seen
- * counts.
+ * Passes all versions of a key, which comes first and is not the merge's own copy. True: *version
+ * is the newest visible one. view NULL: none is wanted. Backwards the versions of a run come oldest
+ * first, so the last visible one counts.
  */
 static inline bool
 take_key(KvRunMerge *merge, KvKey key, const KvView *view, KvVersion *version)
@@ -494,7 +496,7 @@ take_key(KvRunMerge *merge, KvKey key, const KvView *view, KvVersion *version)
 	return view != NULL && decided;
 }
 
-/* A key was passed of which the snapshot sees no row.  True: that is enough of them. */
+/* Counts a passed key whose rows the snapshot does not see. True: there are enough of them. */
 static inline bool
 job_dead(KvKeyReader *keys)
 {
@@ -529,7 +531,7 @@ next_key(KvKeyReader *keys, KvBatchRow *row)
 			(!keys->complete && kv_compare_in_order(bounds, key, keys->limit) > 0))
 			return false;
 
-		/* what the memtables have is newer */
+		/* memtables are newer than runs */
 		if (cmp <= 0)
 		{
 			*row = *recent;
@@ -579,7 +581,7 @@ kv_scan_looks_in(KvScan *scan, uint32 shard_id)
 	MemoryContextSwitchTo(old);
 }
 
-/* The extent of dead keys that may come begins here. */
+/* A possible extent of dead keys begins here. */
 static void
 begin_extent(KvScan *scan, KvKey start, bool after)
 {
@@ -594,7 +596,7 @@ begin_extent(KvScan *scan, KvKey start, bool after)
 	extent->start = (KvKey) {scan->bytes->extent, start.len};
 }
 
-/* The rows of the batch.  True: the shard has no more. */
+/* Takes the rows of the batch. True: the shard has no more. */
 static bool
 take_rows(KvScan *scan, KvKeyReader *keys)
 {
@@ -629,10 +631,7 @@ take_rows(KvScan *scan, KvKeyReader *keys)
 	return false;
 }
 
-/*
- * The shard that was read has no more: the range goes on in the next one, where the
- * newest map has it, or ends.
- */
+/* Continues after a finished shard: in the next one by the newest map, or at the end. */
 static void
 go_on_behind(KvScan *scan, const KvKeyReader *keys, const KvBounds *bounds)
 {
@@ -657,10 +656,10 @@ go_on_behind(KvScan *scan, const KvKeyReader *keys, const KvBounds *bounds)
 }
 
 /*
- * How many items of the memtables to look at for a batch.  All may be of a kind that the snapshot
- * does not see, such as locks and what has not been committed, and then the rows come from the
- * runs: what was looked at behind the last of them is looked at again for the next batch.  So
- * little more than there are to be rows, and more where that did not suffice.
+ * The number of items of the memtables to read for a batch. All may be invisible, such as locks and
+ * uncommitted versions, and then the rows come from the runs. Items after the last row are read
+ * again for the next batch. So the number is little more than the rows, and rises if that did not
+ * suffice.
  */
 static int
 items_of_batch(const KvScan *scan)
@@ -668,7 +667,7 @@ items_of_batch(const KvScan *scan)
 	return Max(Max(scan->batch_items, scan->batch_rows), KV_ITEMS_LEAST);
 }
 
-/* A batch has been made; finished: of all that its shard had. */
+/* Adapts batch_items after a batch; finished: the shard has no more. */
 static void
 learn_items(KvScan *scan, bool finished)
 {
@@ -678,7 +677,7 @@ learn_items(KvScan *scan, bool finished)
 		scan->batch_items /= 2;
 }
 
-/* A batch has been made, and its shard has more: step over dead keys if there are many. */
+/* After a batch whose shard has more: steps over dead keys if there are many. */
 static void
 look_at_extent(KvScan *scan, const KvKeyReader *keys, const KvBounds *bounds)
 {
@@ -688,7 +687,7 @@ look_at_extent(KvScan *scan, const KvKeyReader *keys, const KvBounds *bounds)
 
 		begin_extent(scan, (KvKey) {last->key, last->keylen}, true);
 	}
-	/* those of which the memtables have nothing that is seen may count twice */
+	/* keys without a visible version in the memtables may count twice */
 	scan->extent.keys = scan->nrows > 0 ? keys->passed : scan->extent.keys + keys->dead;
 	if (scan->extent.keys >= scan->extent.patience)
 		kv_step_over(scan, keys->shard_id, bounds);
@@ -734,9 +733,11 @@ kv_batch_fill_range(KvScan *scan, uint64 *bytes)
 	return keys.shard_id;
 }
 
-/* ---- how many ---- */
+/*
+ * ---- counting ----
+ */
 
-/* Up to max of the items that a memtable has in the scan's range, which has an end. */
+/* The number, up to max, of a memtable's items in the scan's range, which has an end. */
 static int
 count_items(const KvScan *scan, const KvMemtable *memtable, int max)
 {

@@ -1,12 +1,13 @@
 /*
  * scan.c
- *		Scans as their callers see them: points, ranges, the next row.
+ *		The interface of scans: points, ranges, the next row.
  *
- * A scan works in batches that grow while it goes on, so that a short range
- * never pays for a long one.  rows.c finds out which rows the snapshot sees, or
- * byaddress.c for tables whose values lie out of order; fetch.c gets their values,
- * many at a time.  No lock is held between batches (I 7): the next batch seeks
- * again by key, so flushes and writes in between do not matter.
+ * A scan works in batches that grow while it continues, so that a short range never pays for a long
+ * one. rows.c finds the visible rows; for tables whose values are not in key order, byaddress.c
+ * does. fetch.c gets many values at a time.
+ *
+ * Locks: none is held between batches (I 7). The next batch seeks again by key, so flushes and
+ * writes in between do no harm.
  */
 #include "postgres.h"
 
@@ -23,7 +24,7 @@
 #include "engine/shard/shard.h"
 #include "engine/xact/xact.h"
 
-#define KV_WINDOW_BATCH_ROWS 128	/* when values come through windows: no queue to fill */
+#define KV_WINDOW_BATCH_ROWS 128	/* for values through windows, which need no full queue */
 
 KvScan *
 kv_scan_begin(KvStore *store, Snapshot snapshot, bool want_values)
@@ -68,18 +69,18 @@ forget_position(KvScan *scan)
 	scan->nkeys = 0;
 }
 
-/* alone: it is for one key. */
+/* Resets the scan for new keys; alone: for a single one. */
 static void
 reset_scan(KvScan *scan, bool alone)
 {
-	/* what the first key's batch takes may stay as long as the scan: nothing is made for it */
+	/* memory of the first key's batch stays until the scan ends: no context is made for it */
 	if (!alone || scan->positioned)
 		kv_batch_clear(scan);
 	scan->positioned = true;
 	forget_position(scan);
 }
 
-/* Where a scan of [lo, hi) begins. */
+/* Sets the shard where a scan of [lo, hi) begins. */
 static void
 set_shard(KvScan *scan, KvKey lo, KvKey hi, KvScanOrder order)
 {
@@ -93,7 +94,7 @@ set_shard(KvScan *scan, KvKey lo, KvKey hi, KvScanOrder order)
 								   scan->bytes->edge).shard_id;
 }
 
-/* The scan's range is [scan->lo, scan->hi) from now on. */
+/* Begins the range [scan->lo, scan->hi). */
 static void
 begin_range(KvScan *scan, KvScanOrder order)
 {
@@ -114,10 +115,10 @@ begin_range(KvScan *scan, KvScanOrder order)
 }
 
 /*
- * Begin a scan of all rows in any order where another such scan is, so that they share
- * windows.  If that one is in a shard as a whole, begin with that shard and wrap around.
- * If it is in a segment, begin at the segment's first key, and read the keys before that
- * one as a second range (begin_rest).
+ * Begins a scan of all rows in any order at the position of another such scan, so that they share
+ * windows. If the other scan reads a whole shard, begins with that shard and wraps around. If it
+ * reads a segment, begins at the segment's first key, and reads the keys before that as a second
+ * range (begin_rest).
  */
 static void
 begin_in_company(KvScan *scan, KvScanOrder order)
@@ -150,7 +151,7 @@ begin_in_company(KvScan *scan, KvScanOrder order)
 	}
 }
 
-/* The range has ended: begin the second one of a scan that began at a key in the middle. */
+/* Begins the second range of a scan that began at a key in the middle. False: there is none. */
 static bool
 begin_rest(KvScan *scan)
 {
@@ -197,8 +198,8 @@ is_same(KvKey a, KvKey b)
 }
 
 /*
- * Set one of the whole range's bounds.  In a shared scan the old one is a copy, to be freed; in
- * others it is the range's own.
+ * Sets one of the whole range's bounds. In a shared scan the old bound is a copy, which is freed;
+ * in others it belongs to the range.
  */
 static void
 replace_key(KvScan *scan, KvKey *key, KvKey by)
@@ -270,7 +271,7 @@ kv_scan_note_shards(KvScan *scan)
 void
 kv_scan_shards(const KvScan *scan, uint32 *met, uint32 *all)
 {
-	/* those that it has met may have been split meanwhile, or joined */
+	/* shards that it has read may have been split or joined since */
 	*all = kv_store_nshards(scan->store);
 	*met = Min((uint32) bms_num_members(scan->shards), *all);
 }
@@ -297,8 +298,8 @@ kv_scan_end(KvScan *scan)
 }
 
 /*
- * The rows of the next n keys. What is found behind a value that fills the batch is looked for
- * again in the next one.
+ * Finds the rows of the next n keys. Rows after a value that fills the batch are found again for
+ * the next batch.
  */
 static void
 find_together(KvScan *scan, int n)
@@ -351,11 +352,13 @@ fill_points(KvScan *scan)
 	scan->at_end = scan->next_key == scan->nkeys;
 }
 
-/* ---- the caller's side ---- */
+/*
+ * ---- the next row ----
+ */
 
 /*
- * How many rows to make the next batch of: what the caller still wants, if that is
- * known; else more than last time, but for an edge of a shard.
+ * The number of rows of the next batch: those that the caller still wants, if that is known. Else
+ * more than in the last batch, unless that ended at the edge of a shard.
  */
 static int
 next_batch_rows(const KvScan *scan)

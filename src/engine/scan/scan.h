@@ -1,8 +1,8 @@
 /*
  * scan.h
- *		What other modules need of a scan; the scans themselves are in engine.h.
+ *		Functions of scans for other modules; the scans themselves are declared in engine.h.
  *
- * No lock is held on entry, nor when it returns: a value may be read from the device.
+ * Locks: callers hold none, and none is held on return: a value may be read from the device.
  */
 #ifndef KV_SCAN_H
 #define KV_SCAN_H
@@ -11,13 +11,13 @@
 #include "engine/engine.h"
 
 /*
- * The value of a version, palloc'd, wherever it is now; the row's key is the caller's.
- * False: the version is gone, and the caller looks from the start.
+ * Reads the value of a version, palloc'd, wherever it is now; the row's key is the caller's. False:
+ * the version does not exist any more, and the caller starts again.
  */
 extern bool kv_fetch_version(KvStore *store, KvKey key, const KvVersion *version, KvRow *row);
 /*
- * Where a version is now that was found earlier: *version gets its location and CRC, and
- * those of a frozen one.  False: there is none any more.
+ * Finds a version again: *version gets its present location and CRC, also those of a frozen one.
+ * False: it does not exist any more.
  */
 extern bool kv_version_again(KvStore *store, KvKey key, KvVersion *version);
 

@@ -1,28 +1,25 @@
 /*
  * steer.c
- *		When a scan reads through windows of the range cache, and what it wants
- *		loaded.
+ *		Decides when a scan reads through windows of the range cache, and what it wants loaded.
  *
- * A scan begins with single reads, in batches that grow.  It goes over to windows in
- * one of three ways:
+ * A scan begins with single reads, in batches that grow. It changes to windows in one of three
+ * ways:
  *
- * - All of a shard: its values lie in the file as they were written, and that is
- *   not the order of keys, so a scan in key order needs all of the file all the
- *   time.  It is read from end to end if that costs less than single reads of what
- *   the range has there, once the scan has returned a sixteenth of that, or as soon
- *   as most of it is there for another scan; from then on each shard is entered with
- *   windows if they pay.  The next shards are loaded meanwhile.
- * - Segment by segment, if the values of the next keys lie one behind the other,
- *   once the scan has returned a sixteenth of a segment; first one segment ahead,
- *   then two, four, …
- * - Block by block, if the values of the next keys lie scattered and reading all would
- *   not pay: what comes is looked for in the index, and asked for in advance (ahead.c).
+ * - Whole shards: Values are stored as they were written, and that is not key order, so a scan in
+ *   key order needs all of the files all the time. They are read from end to end if that costs less
+ *   than single reads of the range's values. The scan changes once it has returned a sixteenth of
+ *   the range, or as soon as most of the shard is loaded for another scan. From then on it enters
+ *   each shard with windows if they pay. The next shards are loaded in advance.
+ * - Segment by segment: if the values of the next keys are stored one after the other, once the
+ *   scan has returned a sixteenth of a segment; at first one segment ahead, then two, four, and so
+ *   on.
+ * - Block by block: if the values of the next keys are scattered and reading whole shards does not
+ *   pay. The next values are found in the index, and requested in advance (ahead.c).
  *
  * A scan by address (byaddress.c) reads segments of the file from the beginning.
  *
- * So a short range never pays for a long one, and what a scan that ends early has
- * loaded in vain is bounded by what it has read.  A LIMIT that is known makes a range
- * as short as that.
+ * So a short range never pays for a long one. A scan that ends early has loaded in vain at most in
+ * proportion to what it has read. A known LIMIT makes a range as short as the LIMIT.
  */
 #include "postgres.h"
 
@@ -34,13 +31,13 @@
 #include "engine/shard/shard.h"
 #include "engine/buffer/buffer.h"
 
-/* A read of its own costs a block as much as reading so many blocks more in windows. */
+/* A single read of a block costs as much as reading so many more blocks in windows. */
 #define KV_SINGLE_READ_BLOCKS	3
-/* The share of a range's rows after which a scan goes over to windows. */
+/* The share of a range's rows after which a scan changes to windows. */
 #define KV_RAMP_SHARE			16
-/* Rows that a scan must still want for blocks to be looked for ahead of it. */
+/* Least number of rows that a scan must still want to look ahead for blocks. */
 #define KV_AHEAD_ROWS			4096
-/* So many shards behind the one where a scan is are looked at. */
+/* Maximum number of shards after the scan's that are examined. */
 #define KV_SHARDS_AHEAD			(4 * KV_WANTS)
 
 static uint64
@@ -50,8 +47,8 @@ cache_bytes(void)
 }
 
 /*
- * Does reading all of so many bytes of files cost less than reading so many values of
- * mean size, each by itself?
+ * Does reading all of so many bytes of files cost less than single reads of so many values of mean
+ * size?
  */
 static bool
 windows_pay(uint64 rows, double mean, uint64 length)
@@ -93,7 +90,7 @@ wraps(const KvScan *scan)
 	return scan->order == KV_ANY_ORDER || scan->order == KV_BY_ADDRESS;
 }
 
-/* The last shard of the whole range, as the newest map says. */
+/* The last shard of the whole range by the newest map. */
 static uint32
 last_shard(const KvScan *scan)
 {
@@ -106,8 +103,8 @@ last_shard(const KvScan *scan)
 }
 
 /*
- * About how many shards the scan still goes through behind this one, up to the last; 0, too,
- * if the map does not have this one any more.
+ * The approximate number of shards that the scan still goes through after this one, up to the last;
+ * 0 also if the map does not have this one any more.
  */
 static int64
 shards_behind(const KvScan *scan, uint32 shard_id, uint32 last)
@@ -121,19 +118,19 @@ shards_behind(const KvScan *scan, uint32 shard_id, uint32 last)
 	return scan->backward ? -n : n;
 }
 
-/* Another shard begins: nothing is known of it. */
+/* Begins another shard, of which nothing is known. */
 static void
 begin_shard(KvScan *scan, uint32 shard_id)
 {
 	if (scan->reader.wants_blocks)
-		kv_reader_leave(&scan->reader); /* nobody is to wait for it there */
+		kv_reader_leave(&scan->reader); /* no scan should wait for it there */
 	kv_reader_begin(&scan->reader, scan->store->cache_id, shard_id);
 	kv_steer_begin(scan, scan->steering.ramped);
 }
 
 /*
- * Have the wanted spans loaded and read through windows, if the cache has room for it.
- * extents: of the shard where the scan is.
+ * Has the wanted spans loaded and reads through windows, if the cache has space. extents: of the
+ * present shard.
  */
 static void
 enter(KvScan *scan, const KvExtents *extents, uint64 last_segment, const KvWant *wants,
@@ -157,7 +154,7 @@ enter(KvScan *scan, const KvExtents *extents, uint64 last_segment, const KvWant 
 
 /* ---- all of a shard ---- */
 
-/* Where the shard's values lie, as far as they are written; false: in too many places. */
+/* Finds the extents of the shard's written values; false: there are too many. */
 static bool
 find_extents(KvScan *scan, uint32 shard_id, KvExtents *extents)
 {
@@ -172,8 +169,8 @@ find_extents(KvScan *scan, uint32 shard_id, KvExtents *extents)
 }
 
 /*
- * Have all of a shard's values loaded and, as far as the cache has room, those of
- * the shards that come next.  beyond: how many rows the scan will want of those.
+ * Has all of a shard's values loaded and, as far as the cache has space, those of the next shards.
+ * beyond: the number of rows that the scan will want of those.
  */
 static void
 enter_whole(KvScan *scan, uint32 shard_id, const KvExtents *extents, double mean, double beyond)
@@ -184,7 +181,7 @@ enter_whole(KvScan *scan, uint32 shard_id, const KvExtents *extents, double mean
 	int			n = 1;
 
 	if (!is_open_ended(scan))
-		behind--;				/* of the last one only part is wanted: decide there */
+		behind--;				/* only part of the last one is wanted: decided there */
 	behind = Min(behind, KV_SHARDS_AHEAD);
 	for (; behind > 0 && n < KV_WANTS && beyond > 0; behind--)
 	{
@@ -241,12 +238,11 @@ note_addresses(KvScan *scan)
 }
 
 /*
- * Does the scan go on with the segments that it has loaded?  It does while the first
- * value of its batch lies in the current one, and not if that lies in one of those loaded
- * ahead: then it is time to load further ones.  A value that lies anywhere else is an
- * exception, read by itself, until the exceptions are a segment's worth: then the order
- * of the file goes on in another part of it, and the scan begins there with one segment
- * again.
+ * Does the scan continue with the segments that it has loaded? It does while the first value of its
+ * batch is in the current one. It does not if that value is in one of those loaded ahead: then it
+ * is time to load further ones. A value anywhere else is an exception, and is read individually.
+ * When exceptions amount to a segment, key order continues in another part of the file. There the
+ * scan begins with one segment again.
  */
 static bool
 is_in_segment(KvScan *scan)
@@ -270,7 +266,7 @@ is_in_segment(KvScan *scan)
 	return false;
 }
 
-/* The segment with the scan's last value; KV_WHOLE: it does not end in this shard. */
+/* The segment with the scan's last value; KV_WHOLE: the scan does not end in this shard. */
 static uint64
 find_last_segment(const KvScan *scan, uint32 shard_id, uint64 segment)
 {
@@ -282,11 +278,11 @@ find_last_segment(const KvScan *scan, uint32 shard_id, uint64 segment)
 		!kv_last_address(scan->store, shard_id, end, scan->backward, &address))
 		return KV_WHOLE;
 	last = address / KV_SEGMENT_SIZE;
-	/* the scan is past it already, so the file is not in order there */
+	/* KV_WHOLE: the scan is past it already, so values are not in order there */
 	return ((int64) last - (int64) segment) * scan->steering.segment_step < 0 ? KV_WHOLE : last;
 }
 
-/* The parts of the extents that lie in a segment; false: none does. */
+/* The parts of the extents that are in a segment; false: none is. */
 static bool
 clip(const KvExtents *extents, uint64 segment, KvExtents *clipped)
 {
@@ -305,9 +301,7 @@ clip(const KvExtents *extents, uint64 segment, KvExtents *clipped)
 	return clipped->n > 0;
 }
 
-/*
- * Want segments of a shard from one on, without a gap, until there are so many; returns the number.
- */
+/* Adds consecutive segments of a shard to wants, up to most; returns their number. */
 static int
 add_segments(const KvScan *scan, uint32 shard_id, const KvExtents *extents, uint64 segment,
 			 uint64 last_segment, KvWant *wants, int n, int most)
@@ -326,8 +320,8 @@ add_segments(const KvScan *scan, uint32 shard_id, const KvExtents *extents, uint
 }
 
 /*
- * All of a shard that is left is wanted: want the first segments of the next one, too, if
- * the scan goes through that, and its values are in order.
+ * Adds the first segments of the next shard, if the scan goes through that and its values are in
+ * order. The rest of the present shard is wanted already.
  */
 static int
 add_next_shard(KvScan *scan, uint32 shard_id, KvWant *wants, int n, int most)
@@ -337,7 +331,7 @@ add_next_shard(KvScan *scan, uint32 shard_id, KvWant *wants, int n, int most)
 	KvExtents	extents;
 	KvAddress	address;
 
-	/* of the last shard only part may be wanted */
+	/* only part of the last shard may be wanted */
 	if (n >= most || shards_behind(scan, shard_id, last) < (is_open_ended(scan) ? 1 : 2))
 		return n;
 	shard_id = kv_shard_next(scan->store, shard_id, scan->backward ? -1 : 1);
@@ -350,8 +344,8 @@ add_next_shard(KvScan *scan, uint32 shard_id, KvWant *wants, int n, int most)
 }
 
 /*
- * Have a segment of the shard and some of those behind it, without a gap, loaded.  onward:
- * the shards behind this one are read as well, in the order of keys.
+ * Has a segment of the shard and some consecutive ones after it loaded. onward: the scan reads the
+ * shards after this one as well, in key order.
  */
 static void
 enter_segment(KvScan *scan, uint32 shard_id, uint64 segment, double bytes_left, bool onward)
@@ -387,7 +381,7 @@ kv_shard_scattered(KvStore *store, uint32 shard_id)
 	KvShard    *shard = kv_shard(store, shard_id);
 	uint64		room = kv_window_cache != NULL ? cache_bytes() : 0;
 
-	/* without the lock: about so, and whoever reads the values asks under the lock */
+	/* an estimate without the lock; the reader of the values checks again under the lock */
 	return kv_shard_value_bytes(shard) > Max(room, KV_WINDOW_SIZE) &&
 		!kv_shard_keeps_order(store, shard_id);
 }
@@ -415,7 +409,7 @@ kv_steer_by_address(KvScan *scan, uint32 shard_id, KvAddress address, KvAddress 
 
 /* ---- block by block ---- */
 
-/* Do the values of the next keys lie scattered, and is the scan to have blocks loaded? */
+/* Are the values of the next keys scattered, and should the scan have blocks loaded? */
 static bool
 blocks_pay(const KvScan *scan, double rows, double mean)
 {
@@ -428,7 +422,7 @@ blocks_pay(const KvScan *scan, double rows, double mean)
 		kv_block_window_is_possible();
 }
 
-/* Does a scan that has blocks loaded go on with that? */
+/* Does a scan that has blocks loaded continue with that? */
 static bool
 goes_on_with_blocks(KvScan *scan)
 {
@@ -445,7 +439,7 @@ goes_on_with_blocks(KvScan *scan)
 
 /* ---- the decision ---- */
 
-/* A batch of the shard has its keys; bytes: of values that the shard has. */
+/* Decides for a batch whose keys are known; bytes: of the shard's values. */
 static void
 steer(KvScan *scan, uint32 shard_id, uint64 bytes)
 {
@@ -455,7 +449,7 @@ steer(KvScan *scan, uint32 shard_id, uint64 bytes)
 	double		left = INFINITY;	/* rows that the caller will still take */
 	KvEntries	entries;
 	double		rows;
-	double		enough;			/* rows after which windows are worth a try */
+	double		enough;			/* number of rows after which windows are tried */
 	KvExtents	extents;
 	bool		pays;
 
@@ -477,7 +471,7 @@ steer(KvScan *scan, uint32 shard_id, uint64 bytes)
 		*(scan->backward ? &hi : &lo) = (KvKey) {scan->rows[0].key, scan->rows[0].keylen};
 	kv_entries_between(scan->store, shard_id, lo, hi, &entries);
 	rows = entries.between;
-	/* … from the shards behind this one; below 0: the LIMIT ends here */
+	/* now from the shards after this one; negative: the LIMIT ends in this one */
 	left -= rows;
 	if (left < 0)
 		rows += left;
@@ -489,7 +483,7 @@ steer(KvScan *scan, uint32 shard_id, uint64 bytes)
 	else
 		enough = rows / KV_RAMP_SHARE;
 
-	/* of files in common with other shards the range may have little */
+	/* of files shared with other shards the range may have little */
 	pays = pays && (steering->rows < enough ||
 					(find_extents(scan, shard_id, &extents) &&
 					 windows_pay(rows, entries.mean, kv_extents_size(&extents))));
@@ -502,7 +496,7 @@ steer(KvScan *scan, uint32 shard_id, uint64 bytes)
 		steering->rows >= KV_SEGMENT_SIZE / KV_RAMP_SHARE / Max(entries.mean, 1) &&
 		kv_order_is_kept(&steering->order, &steering->segment_step))
 	{
-		/* segments are loaded whole, so not the one in which the LIMIT is reached */
+		/* segments are loaded whole, so the one that reaches the LIMIT is excluded */
 		double		bytes_left = rows * entries.mean - (left < 0 ? KV_SEGMENT_SIZE : 0);
 		uint64		segment = (steering->order.found ? steering->order.first :
 							   steering->order.last) / KV_SEGMENT_SIZE;
@@ -531,5 +525,5 @@ kv_steer_fill_range(KvScan *scan)
 	if (!scan->want_values)
 		return;
 	steer(scan, shard_id, bytes);
-	kv_run_trust();				/* it has looked into runs, too */
+	kv_run_trust();				/* steer() has read runs, too */
 }

@@ -1,23 +1,23 @@
 /*
  * stepover.c
- *		Stepping over many dead keys, once.
+ *		Steps over many dead keys, once.
  *
- * A scan that has passed many keys in a row of which its snapshot sees no row asks whether
- * they are dead for good.  If so, it goes on over those that follow as well, and notes where
- * they are (shard/dead.h), so that no scan need pass them again.
+ * A scan that has passed many keys in a row whose rows its snapshot does not see checks whether
+ * they are permanently dead. If so, it steps over the following dead keys as well, and notes the
+ * range (shard/dead.h), so that no scan need pass it again.
  *
- * It goes slice by slice:
+ * It works slice by slice:
  *
- *	 1. without a lock: what the runs say of the next keys.  They do not change;
- *	 2. under the shard's lock, exclusively, if the runs are still the shard's: what the memtables
- *	    say of these keys, and of those between them.  They are dead up to the first one that is
- *	    not, or that this snapshot would not skip; and that is noted, before anything can change.
+ * 1. Without a lock: it judges the next keys by the runs, which do not change.
+ * 2. Under the shard's lock, exclusive, if the shard still has these runs: it judges these keys,
+ *    and those between them, by the memtables. They are dead up to the first one that is not, or
+ *    that this snapshot would not skip. The range is noted before anything can change.
  *
- * A snapshot that would not skip a range does not note it: so the xids of what is noted have
- * all ended for the snapshots that follow, and those can skip it.
+ * A snapshot does not note a range that it would not skip. So the xids of a noted range have all
+ * ended for later snapshots, and these can skip it.
  *
- * What is not dead for good, such as the keys that this transaction has deleted, the scan goes
- * through as before, and asks again after twice as many.
+ * Keys that are not permanently dead, such as those that this transaction has deleted, are passed
+ * as before. The scan checks again after twice as many.
  */
 #include "postgres.h"
 
@@ -35,16 +35,16 @@
 #include "engine/shard/shard.h"
 #include "engine/xact/xact.h"
 
-#define KV_SLICE_FIRST		64		/* keys of runs */
+#define KV_SLICE_FIRST		64		/* number of keys of runs */
 #define KV_SLICE_KEYS		1024
 #define KV_MOST_PATIENCE	(1 << 20)
 
-/* What versions of a key say of it, the newer ones first. */
+/* The verdict of the versions of a key, the newer ones first. */
 typedef enum KvVerdict
 {
-	KV_SAYS_NOTHING,			/* aborted, or locks: the older ones say it */
+	KV_SAYS_NOTHING,			/* aborted versions, or locks: the older ones decide */
 	KV_IS_DEAD,
-	KV_IS_NOT_DEAD				/* a row, or the transaction may still abort */
+	KV_IS_NOT_DEAD				/* a row, or a transaction that may still abort */
 } KvVerdict;
 
 typedef struct KvSliceKey
@@ -59,21 +59,21 @@ typedef struct KvWalk
 {
 	KvScan	   *scan;
 	uint32		shard_id;
-	KvBounds	bounds;			/* of what is left; after: the last key that was passed */
-	KvKey		edge;			/* where the shard ends in the direction; data NULL: nowhere */
-	MemoryContext context;		/* of a slice */
-	int			slice;			/* keys of the runs to read for the next one */
-	KvSliceKey *keys;			/* room for KV_SLICE_KEYS */
+	KvBounds	bounds;			/* the remaining range; after: the last passed key */
+	KvKey		edge;			/* end of the shard in the direction; data NULL: it has none */
+	MemoryContext context;		/* memory of a slice */
+	int			slice;			/* number of keys of the runs to read for the next slice */
+	KvSliceKey *keys;			/* [KV_SLICE_KEYS] */
 	int			nkeys;
-	bool		complete;		/* the runs have no more in the range */
-	uint32		dead;			/* keys of the slice that are dead */
-	KvDeadXids	xids;			/* by which they were deleted */
-	KvKey		last;			/* the last of them */
-	KvKey		stop;			/* the first that is not; data NULL: none was found */
-	bool		ended;			/* there are no more keys in the range */
-	uint64		xid;			/* the last that was asked about, or 0 */
-	uint32		incarnation;	/* that wrote it */
-	KvXidStatus status;			/* what has become of it */
+	bool		complete;		/* the runs have no more keys in the range */
+	uint32		dead;			/* number of dead keys in the slice */
+	KvDeadXids	xids;			/* transactions that deleted them */
+	KvKey		last;			/* the last dead key */
+	KvKey		stop;			/* the first key that is not dead; data NULL: none was found */
+	bool		ended;			/* the range has no more keys */
+	uint64		xid;			/* cached xid, or 0 */
+	uint32		incarnation;	/* incarnation that wrote it */
+	KvXidStatus status;			/* its transaction status */
 	uint8		after_bytes[KV_MAX_KEY];
 	uint8		edge_bytes[KV_MAX_KEY];
 } KvWalk;
@@ -90,7 +90,7 @@ status_of(KvWalk *walk, uint64 xid, uint32 incarnation)
 	return walk->status;
 }
 
-/* May set the version's status. */
+/* Judges a version; may set its status. */
 static KvVerdict
 judge(KvWalk *walk, KvVersion *version, uint32 incarnation)
 {
@@ -107,7 +107,7 @@ judge(KvWalk *walk, KvVersion *version, uint32 incarnation)
 
 /* ---- step 1 ---- */
 
-/* What the runs say of a key, which comes first; all of them go past it. */
+/* Judges the first key of the merge by all runs, which go past it. */
 static void
 judge_in_runs(KvWalk *walk, KvRunMerge *merge, KvSliceKey *key)
 {
@@ -117,7 +117,7 @@ judge_in_runs(KvWalk *walk, KvRunMerge *merge, KvSliceKey *key)
 		KvRunHead  *head = &merge->heads[i];
 		KvVerdict	said = KV_SAYS_NOTHING;
 
-		/* backwards the versions of a run come oldest first: the last one that says it counts */
+		/* backwards the versions of a run come oldest first: the last verdict counts */
 		for (; kv_head_is_at(head, key->key); kv_head_step(merge, head))
 		{
 			KvVerdict	verdict;
@@ -181,7 +181,9 @@ judge_in_memtable(KvWalk *walk, const KvMemtableItem *item, uint64 *xid)
 	return verdict;
 }
 
-/* A key is dead since this transaction, or since ever (0).  False: not for the snapshot. */
+/*
+ * Adds a key deleted by this transaction, or never present (0). False: not dead for the snapshot.
+ */
 static bool
 add_dead(KvWalk *walk, KvKey key, uint64 xid)
 {
@@ -196,7 +198,7 @@ add_dead(KvWalk *walk, KvKey key, uint64 xid)
 	return true;
 }
 
-/* Is the item there, in the range, and no key of keys before it?  Then it is *first. */
+/* Is the item in the range, and not after *first? Then *first becomes its key. */
 static bool
 comes_first(const KvWalk *walk, const KvMemtableItem *item, KvKey *first)
 {
@@ -211,7 +213,7 @@ comes_first(const KvWalk *walk, const KvMemtableItem *item, KvKey *first)
 	return order <= 0;
 }
 
-/* Go through the memtables and what the runs have said, key by key, as long as keys are dead. */
+/* Goes through the memtables and judged keys in order, as long as keys are dead. */
 static void
 find_dead(KvWalk *walk, const KvShard *shard)
 {
@@ -235,7 +237,7 @@ find_dead(KvWalk *walk, const KvShard *shard)
 		KvVerdict	verdict = KV_SAYS_NOTHING;
 		uint64		xid = 0;
 
-		/* the active memtable's may come before the sealed one's */
+		/* the key of the active memtable may be before the immutable one's */
 		in_sealed = in_sealed && kv_compare_in_order(bounds, kv_item_key(sealed), key) == 0;
 		if (key.data == NULL)
 		{
@@ -268,7 +270,7 @@ find_dead(KvWalk *walk, const KvShard *shard)
 	}
 }
 
-/* The first key after one, in the slice's memory; data NULL stays so. */
+/* The first key after another, in the slice's memory; data NULL stays NULL. */
 static KvKey
 key_after(const KvWalk *walk, KvKey key)
 {
@@ -281,7 +283,7 @@ key_after(const KvWalk *walk, KvKey key)
 	return (KvKey) {bytes, key.len + 1};
 }
 
-/* Note the part of the slice that is dead. */
+/* Notes the dead part of the slice. */
 static void
 note_dead(const KvWalk *walk, KvShard *shard)
 {
@@ -298,7 +300,7 @@ note_dead(const KvWalk *walk, KvShard *shard)
 		to = backward ? walk->last : key_after(walk, walk->last);
 	else
 	{
-		/* the range ends in the shard, or the shard does */
+		/* to the end of the range, or of the shard */
 		to = backward ? bounds->lo : bounds->hi;
 		if (to.data == NULL || (walk->edge.data != NULL &&
 								kv_compare_in_order(bounds, walk->edge, to) <= 0))
@@ -313,8 +315,8 @@ note_dead(const KvWalk *walk, KvShard *shard)
 /* ---- slices ---- */
 
 /*
- * The next slice.  False: there is none, because the shard has changed.  The keys that it sets
- * are good until the next one.
+ * Takes the next slice. False: the shard has changed. The keys that it sets are valid until the
+ * next slice.
  */
 static bool
 take_slice(KvWalk *walk)
@@ -334,7 +336,7 @@ take_slice(KvWalk *walk)
 	if (holds)
 	{
 		find_dead(walk, shard);
-		/* a key of the memtables is good no longer than the lock is held */
+		/* keys of the memtables are valid only while the lock is held */
 		if (walk->dead > 0)
 		{
 			note_dead(walk, shard);
