@@ -86,7 +86,7 @@ describe_missing(void)
 	int			named = Min(nmissing, KV_MOST_MISSING);
 
 	initStringInfo(&text);
-	appendStringInfoString(&text, "Not started: ");
+	appendStringInfoString(&text, "There is no slot for ");
 	for (int i = 0; i < named; i++)
 		appendStringInfo(&text, "%s\"%s\"", i > 0 ? ", " : "", missing[i].name);
 	appendStringInfoChar(&text, '.');
@@ -115,14 +115,16 @@ kv_register_report(void)
 	ereport(WARNING,
 			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 			 nmissing > 0 ?
-			 errmsg("could not start %d of %d kvfdw background workers: max_worker_processes is %d",
+			 errmsg("could not start %d of %d kvfdw background workers: "
+					"\"max_worker_processes\" is %d",
 					nmissing, nwanted, max_worker_processes) :
-			 errmsg("kvfdw can start no background workers on demand: max_worker_processes is %d",
+			 errmsg("kvfdw cannot start background workers on demand: "
+					"\"max_worker_processes\" is %d",
 					max_worker_processes),
-			 errdetail("%s", nmissing > 0 ? describe_missing() :
-					   "Sessions write values themselves, scans read for themselves, and tables "
-					   "are neither compacted nor analyzed."),
-			 errhint("Set max_worker_processes to at least %d, plus the workers that parallel "
+			 errdetail_internal("%s", nmissing > 0 ? describe_missing() :
+								"Sessions write values to files, scans do not read ahead, and "
+								"kvfdw tables are neither compacted nor analyzed."),
+			 errhint("Set \"max_worker_processes\" to at least %d, plus the workers that parallel "
 					 "queries and logical replication need, and restart the server.",
 					 others + nwanted + 1)));
 }

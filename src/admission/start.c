@@ -130,6 +130,6 @@ kv_admission_preload(void)
 		BackgroundWorker worker;
 
 		kv_admit_describe_worker(&worker);
-		kv_register_worker(&worker, "No session is paused.");
+		kv_register_worker(&worker, "Admission control is not in effect.");
 	}
 }

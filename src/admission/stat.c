@@ -15,6 +15,7 @@
 #include "utils/tuplestore.h"
 
 #include "clock.h"
+#include "report.h"
 #include "admission/admission.h"
 #include "admission/internal.h"
 
@@ -29,11 +30,7 @@ static void
 require_preload(void)
 {
 	if (kv_admit == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("kvfdw must be loaded via shared_preload_libraries"),
-				 errhint("Add the line \"shared_preload_libraries = 'kvfdw'\" to postgresql.conf "
-						 "and restart the server.")));
+		kv_report_not_preloaded(ERROR);
 }
 
 /* Add a member's counters to those of its role. */
@@ -72,17 +69,6 @@ milliseconds(uint64 us)
 	return Float8GetDatum((double) us / 1000.0);
 }
 
-/* As kv_require_columns of the engine, which this module may not call. */
-static void
-require_columns(TupleDesc desc, int n)
-{
-	if (desc->natts != n)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("extension kvfdw of this database is of another version than the library"),
-				 errhint("Run \"ALTER EXTENSION kvfdw UPDATE\".")));
-}
-
 Datum
 kvfdw_stat_get_admission(PG_FUNCTION_ARGS)
 {
@@ -101,7 +87,7 @@ kvfdw_stat_get_admission(PG_FUNCTION_ARGS)
 	require_preload();
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
-	require_columns(desc, KV_COLUMNS);
+	kv_require_columns(desc, KV_COLUMNS);
 	LWLockAcquire(&kv_admit->lock, LW_SHARED);
 	totals(&sum, &longest);
 	limit = pg_atomic_read_u32(&kv_admit->limit);
@@ -196,7 +182,7 @@ kvfdw_stat_get_admission_roles(PG_FUNCTION_ARGS)
 
 	require_preload();
 	InitMaterializedSRF(fcinfo, 0);
-	require_columns(rsinfo->setDesc, KV_ROLE_COLUMNS);
+	kv_require_columns(rsinfo->setDesc, KV_ROLE_COLUMNS);
 	lines = palloc0((KV_ADMIT_ROLES + kv_admit->nmembers) * sizeof(KvRoleLine));
 	nlines = collect_lines(lines);
 	for (int i = 0; i < nlines; i++)
@@ -224,15 +210,14 @@ kvfdw_admission_tune(PG_FUNCTION_ARGS)
 	if (kv_admission_limit != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("the limit of admission is not chosen by measurement"),
-				 errhint("Set kvfdw.admission_limit to 0.")));
+				 errmsg("cannot choose an admission limit while \"kvfdw.admission_limit\" is %d",
+						kv_admission_limit),
+				 errhint("Set \"kvfdw.admission_limit\" to 0.")));
 	LWLockAcquire(&kv_admit->lock, LW_SHARED);
 	if (kv_admit->worker_latch == NULL)
 	{
 		LWLockRelease(&kv_admit->lock);
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("background worker \"kvfdw admission\" does not run")));
+		kv_report_not_running(ERROR, "kvfdw admission", NULL);
 	}
 	pg_atomic_write_u32(&kv_admit->tune_wanted, 1);
 	SetLatch(kv_admit->worker_latch);

@@ -181,7 +181,7 @@ begin_points(TimestampTz now, double throughput)
 		return;
 	}
 	ereport(LOG,
-			(errmsg("kvfdw admission: %d busy sessions are too few to choose a limit",
+			(errmsg("could not choose an admission limit: %d busy sessions are too few",
 					first_busy)));
 	give_up();
 }
@@ -242,16 +242,12 @@ finish(TimestampTz now)
 	for (int i = 0; i < npoints; i++)
 		appendStringInfo(&text, "%s%d: %.0f/s (%.2f, %.2f)", i == 0 ? "" : ", ", points[i].limit,
 						 points[i].throughput, points[i].unfairness, points[i].variability);
-	if (kv_admit->chosen != 0)
-		ereport(LOG,
-				(errmsg("kvfdw admission: limit %d chosen", kv_admit->chosen),
-				 errdetail("Requests at the limits that were tried, 0 being none, with unfairness "
-						   "and variability: %s.", text.data)));
-	else
-		ereport(LOG,
-				(errmsg("kvfdw admission: no limit chosen"),
-				 errdetail("Requests at the limits that were tried, 0 being none, with unfairness "
-						   "and variability: %s.", text.data)));
+	ereport(LOG,
+			(kv_admit->chosen != 0 ?
+			 errmsg("kvfdw has chosen the admission limit %d", kv_admit->chosen) :
+			 errmsg("kvfdw has chosen to work without an admission limit"),
+			 errdetail("Requests per second, unfairness and variability at each limit, 0 being no "
+					   "limit: %s.", text.data)));
 	pfree(text.data);
 	give_up();
 }
@@ -297,8 +293,7 @@ end_sample(TimestampTz now)
 	if (mean_busy < first_busy / 2.0 && throughput < first_throughput / 2)
 	{
 		ereport(LOG,
-				(errmsg("kvfdw admission: choosing a limit is given up, because fewer sessions are "
-						"busy")));
+				(errmsg("could not choose an admission limit: too many sessions became idle")));
 		give_up();
 		return;
 	}

@@ -32,6 +32,7 @@
 #include "utils/wait_event.h"
 
 #include "clock.h"
+#include "report.h"
 #include "admission/admission.h"
 #include "admission/internal.h"
 #include "compat.h"
@@ -216,8 +217,5 @@ kv_admit_need_worker(void)
 		return;
 	kv_admit_describe_worker(&worker);
 	if (!RegisterDynamicBackgroundWorker(&worker, NULL))
-		ereport(LOG,
-				(errmsg("could not start background worker \"kvfdw admission\""),
-				 errdetail("No session is paused until it runs."),
-				 errhint("You may need to increase max_worker_processes.")));
+		kv_report_not_started("kvfdw admission", "Admission control is not in effect.");
 }

@@ -166,7 +166,7 @@ check_addresses(KvCheck *check)
 		address = pg_ntoh64(placed.address);
 		if (address < end && memcmp(&placed, &before, sizeof(placed)) != 0)
 			report_problem(check, kv_path_value(&check->store->key, kv_file_of(address)),
-						   kv_offset_of(address), "value has bytes of another one's");
+						   kv_offset_of(address), "value overlaps another value");
 		end = Max(end, address + pg_ntoh32(placed.len));
 		before = placed;
 	}
@@ -189,7 +189,7 @@ check_value(KvCheck *check, const KvCheckEntry *entry)
 		const char *problem = kv_value_problem(&store->key, store->cache_id, key, &version, &err);
 
 		if (problem == NULL && !is_in_list(check, key, address, version.len))
-			problem = "value lies in no chunk of its shard";
+			problem = "value is in no value file of its shard";
 		if (problem == NULL)
 			return;
 		if (!kv_version_again(store, key, &version))
@@ -588,7 +588,7 @@ check_directory(KvCheck *check)
 			continue;
 		pg_read_barrier();
 		if (kv_map_is_done(store) && map == pg_atomic_read_u32(&store->map_number))
-			report_problem(check, path, 0, "file is no shard's");
+			report_problem(check, path, 0, "file belongs to no shard");
 	}
 	pfree(addresses);
 	pfree(found.files);

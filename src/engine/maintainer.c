@@ -61,16 +61,16 @@ kv_workers_register(void)
 	BackgroundWorker worker;
 
 	kv_worker_describe(&worker, "kvfdw checkpointer", "kv_checkpointer_main");
-	kv_register_worker(&worker, "Nothing can be written to tables of kvfdw.");
+	kv_register_worker(&worker, "Writes to kvfdw tables fail.");
 	kv_worker_describe(&worker, "kvfdw maintainer", "kv_maintainer_main");
 	worker.bgw_start_time = BgWorkerStart_ConsistentState;
-	kv_register_worker(&worker, "Sessions freeze shards themselves; nothing is recovered, swept, "
-								"split or analyzed in advance.");
+	kv_register_worker(&worker, "Sessions flush memtables, and kvfdw tables are not split or "
+								"analyzed automatically.");
 	kv_worker_describe(&worker, "kvfdw tier", "kv_tier_writer_main");
 	worker.bgw_flags = BGWORKER_SHMEM_ACCESS;
 	worker.bgw_start_time = BgWorkerStart_PostmasterStart;
 	if (kv_tier_wanted())
-		kv_register_worker(&worker, "The second tier of the cache stays empty.");
+		kv_register_worker(&worker, "The second-tier cache stays empty.");
 
 	/* redo writes too */
 	kv_worker_define(KV_WORKER_BUFFER_WRITER, "kvfdw buffer writer", "kv_buffer_writer_main",
@@ -428,9 +428,10 @@ resolve_segment(void)
 	{
 		since = now;
 		ereport(WARNING,
-				(errmsg("kvfdw holds back VACUUM"),
-				 errdetail("Some table still depends on a part of the commit log that VACUUM might "
-						   "remove: a base backup runs, or the table cannot be read or written.")));
+				(errmsg("kvfdw prevents VACUUM from truncating the commit log"),
+				 errdetail("A kvfdw table depends on old transactions because a base backup is "
+						   "running, or because the table could not be recovered or written."),
+				 errhint("See the server log for errors of \"kvfdw maintainer\".")));
 	}
 }
 

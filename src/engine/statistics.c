@@ -24,6 +24,7 @@
 #include "utils/timestamp.h"
 
 #include "clock.h"
+#include "report.h"
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/base/worker.h"
@@ -185,7 +186,7 @@ tell_missed(void)
 		(told != 0 && now >= told && !TimestampDifferenceExceeds(told, now, TELL_MS)))
 		return;
 	told = now;
-	kv_worker_missed("kvfdw analyze", "Tables are not analyzed in the meantime.");
+	kv_report_not_started("kvfdw analyze", "kvfdw tables are not analyzed automatically.");
 }
 
 void

@@ -26,6 +26,7 @@
 #include "tcop/tcopprot.h"
 #include "utils/memutils.h"
 
+#include "report.h"
 #include "engine/base/attempt.h"
 #include "engine/base/crc.h"
 #include "engine/base/progress.h"
@@ -198,7 +199,7 @@ file_problem(const char *file, Size len)
 	if (head->format_version != KV_WARM_VERSION)
 		return "it has another version";
 	if (head->system_identifier != GetSystemIdentifier())
-		return "it is of another server";
+		return "it belongs to another server";
 	for (uint32 i = 0; i < head->nstores; i++)
 	{
 		const KvWarmStore *entry = (const KvWarmStore *) (file + at);
@@ -638,7 +639,7 @@ kv_warm_start(void)
 	kv_base->warmed = true;
 	if (kv_io_unlink(KV_WARM_USED_PATH) == 0 && kv_io_unlink(KV_WARM_PATH) == 0)
 		ereport(LOG,
-				(errmsg("ignoring file \"%s\": the server crashed when it was used",
+				(errmsg("ignoring file \"%s\": the server crashed while reading it",
 						KV_WARM_PATH)));
 	if (!kv_io_identify_file(KV_WARM_PATH, &(uint64) {0}, &(int64) {0}, &(uint32) {0}))
 		return;
@@ -647,8 +648,7 @@ kv_warm_start(void)
 		return;
 
 	/* max_worker_processes is exhausted, and the maintainer has other work than reading */
-	kv_worker_missed("kvfdw warm",
-					 "What was in memory when the server stopped is read when it is asked for.");
+	kv_report_not_started("kvfdw warm", "Caches are not filled in advance.");
 	before_shmem_exit(unpin_stores, 0);
 	use_file(false);
 	cancel_before_shmem_exit(unpin_stores, 0);

@@ -164,8 +164,8 @@ after_error(MemoryContext context, const KvChanges *changes)
 	MemoryContextSwitchTo(context);
 	if (canceled)
 		ereport(LOG,
-				(errmsg("kvfdw: canceling the automatic analyze of table %u in database %u",
-						changes->relid, MyDatabaseId)));
+				(errmsg("canceling automatic analyze of %s",
+						kv_table_label(MyDatabaseId, changes->relid))));
 	else
 		EmitErrorReport();
 	FlushErrorState();

@@ -25,6 +25,7 @@
 #include "admission/admission.h"
 #include "compat.h"
 #include "memcached/memcached.h"
+#include "report.h"
 #include "table/table.h"
 
 PG_FUNCTION_INFO_V1(kvfdw_stat_get_tables);

@@ -124,9 +124,9 @@ kv_raise_denied(const KvModifyState *state)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-			 errmsg("permission denied to overwrite a row of table \"%s\"",
+			 errmsg("permission denied to replace a row of foreign table \"%s\"",
 					RelationGetRelationName(state->rel)),
-			 errdetail("Option \"on_duplicate\" of the table is \"replace\", and a row that exists "
-					   "requires the UPDATE privilege on \"%s\".",
+			 errdetail("With the option on_duplicate 'replace', to replace a row requires the "
+					   "UPDATE privilege on \"%s\".",
 					   get_rel_name(state->denied))));
 }

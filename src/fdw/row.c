@@ -69,10 +69,10 @@ refuse_unknown_checks(KvModifyState *state, ResultRelInfo *rinfo)
 		}
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("cannot check rows of table \"%s\" as this release of PostgreSQL does",
+				 errmsg("cannot check rows of foreign table \"%s\"",
 						RelationGetRelationName(state->rel)),
-				 errdetail("The server asks for a check of kind %d, which this version of kvfdw "
-						   "does not know.",
+				 errdetail("This version of kvfdw does not know checks of kind %d, which this "
+						   "version of PostgreSQL requires.",
 						   kind),
 				 errhint("Update kvfdw.")));
 	}

@@ -70,6 +70,6 @@ kv_refuse_system_columns(PlannerInfo *root, RelOptInfo *rel, Oid relid)
 							get_rel_name(relid),
 							NameStr(SystemAttributeDefinition(attnum)->attname)),
 					 attnum == SelfItemPointerAttributeNumber ?
-					 errhint("Name rows by the columns of their key.") : 0));
+					 errhint("Identify rows by the columns of their key.") : 0));
 	}
 }

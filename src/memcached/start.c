@@ -123,17 +123,14 @@ kv_memcached_preload(void)
 	{
 		ereport(WARNING,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("clients of memcached are not served"),
-				 errhint("Set kvfdw.memcached_database and kvfdw.memcached_role.")));
+				 errmsg("cannot serve memcached clients without a database and a role"),
+				 errhint("Set \"kvfdw.memcached_database\" and \"kvfdw.memcached_role\".")));
 		return;
 	}
 	for (int i = 0; i < kv_mc_workers; i++)
 		register_worker("kvfdw memcached", "kv_memcached_main", i,
-						i == 0 ? "Clients of memcached are not served."
-						: "Fewer processes serve clients of memcached.");
-	register_worker("kvfdw memcached flusher", "kv_memcached_flusher_main", -1,
-					"While the WAL is flushed for clients' writes, other clients wait.");
-	register_worker("kvfdw memcached reaper", "kv_memcached_reaper_main", -1,
-					"Rows that have expired stay, a flush_all with a delay is refused, and so are "
-					"writes while the maintainer makes no memory.");
+						i == 0 ? "memcached clients are not served."
+						: "Fewer processes serve memcached clients.");
+	register_worker(KV_MC_FLUSHER, "kv_memcached_flusher_main", -1, KV_MC_NO_FLUSHER);
+	register_worker(KV_MC_REAPER, "kv_memcached_reaper_main", -1, KV_MC_NO_REAPER);
 }

@@ -13,6 +13,7 @@
 #include "memcached/batch/batch.h"
 
 #include "clock.h"
+#include "report.h"
 
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -100,14 +101,18 @@ begin(int number)
 	CommitTransactionCommand();
 
 	if (!kv_mc_hash_begin())
-		ereport(FATAL, (errmsg("could not generate random numbers")));
+		ereport(FATAL,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("could not generate random numbers")));
 	before_shmem_exit(leave, (Datum) 0);
 	kv_mc_me->pid = MyProcPid;
 	kv_mc_me->started = kv_clock();
 	kv_mc_me->latch = MyLatch;
 	epoll = epoll_create1(EPOLL_CLOEXEC);
 	if (epoll < 0)
-		ereport(FATAL, (errmsg("could not create an epoll set: %m")));
+		ereport(FATAL,
+				(errcode_for_socket_access(),
+				 errmsg("could not create an epoll set: %m")));
 	kv_mc_tables_init();
 	kv_mc_connections_init(epoll, kv_mc_connection_room());
 	kv_mc_listen_all(epoll);
@@ -497,14 +502,6 @@ flush_wal(TimestampTz now, bool idle)
 	kv_mc_publish();
 }
 
-static void
-warn_of_absence(const char *process, const char *detail)
-{
-	ereport(WARNING,
-			(errmsg("process \"%s\" does not run", process),
-			 errdetail("%s", detail),
-			 errhint("You may need to increase max_worker_processes.")));
-}
 
 /* Called once, some time after the start, by the first process: do the helping processes run? */
 static void
@@ -517,12 +514,9 @@ look_at_helpers(TimestampTz now)
 	if (kv_mc_my_number != 0)
 		return;
 	if (!kv_mc_flusher_runs())
-		warn_of_absence("kvfdw memcached flusher",
-						"While the WAL is flushed for clients' writes, other clients wait.");
+		kv_report_not_running(WARNING, KV_MC_FLUSHER, KV_MC_NO_FLUSHER);
 	if (kv_mc_shared->reaper_latch == NULL)
-		warn_of_absence("kvfdw memcached reaper", "Rows that have expired stay, a flush_all with a "
-												  "delay is refused, and so are writes while the "
-												  "maintainer makes no memory.");
+		kv_report_not_running(WARNING, KV_MC_REAPER, KV_MC_NO_REAPER);
 }
 
 /* When all clients have disconnected, free the memory that was kept for batches. */

@@ -514,7 +514,7 @@ kv_ddl_require_followed(Relation rel)
 					 errmsg("cannot use foreign table \"%s\" before the statement that alters it "
 							"has ended",
 							RelationGetRelationName(rel)),
-					 errdetail("Event triggers run before rows have what the statement gives "
+					 errdetail("The event trigger runs before existing rows have a value for "
 							   "column \"%s\".",
 							   get_attname(note->relid, note->attnum, false))));
 	}
@@ -568,9 +568,10 @@ check_commands(const AlterTableStmt *statement)
 				strcmp(changed->name, ((ColumnDef *) added->def)->colname) == 0)
 				ereport(ERROR,
 						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-						 errmsg("cannot add column \"%s\" to a kvfdw table and change its default "
-								"in one statement",
+						 errmsg("cannot add column \"%s\" and change its default in one statement",
 								changed->name),
+						 errdetail("kvfdw takes the value of the column in existing rows from its "
+								   "default."),
 						 errhint("Use two statements.")));
 		}
 	}
@@ -583,7 +584,8 @@ tell_values(void *detail)
 	if (geterrcode() != ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE)
 		return;
 	errdetail_internal("%s", (const char *) detail);
-	errhint("Wait until they have gone, or call kvfdw_compact for the table, and try again.");
+	errhint("Wait until the values are moved, or run kvfdw_compact() for the table, and try "
+			"again.");
 }
 
 static void

@@ -75,7 +75,7 @@ kv_table_read(Relation rel, Snapshot snapshot)
 				 errmsg("could not serialize access due to concurrent ALTER of foreign table "
 						"\"%s\"",
 						RelationGetRelationName(rel)),
-				 errdetail("Its rows were written anew after the snapshot was taken."),
+				 errdetail("The rows were rewritten after the snapshot was taken."),
 				 errhint("The transaction might succeed if retried.")));
 	return store;
 }
@@ -107,10 +107,11 @@ follow_tablespace(Relation rel)
 	if (!kv_store_can_follow(store, table->tablespace))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("foreign table \"%s\" cannot go to another tablespace yet",
+				 errmsg("cannot move foreign table \"%s\" to another tablespace yet",
 						RelationGetRelationName(rel)),
-				 errdetail("Its values are still leaving as many tablespaces as they can at once."),
-				 errhint("Call kvfdw_compact for it, and try again.")));
+				 errdetail("Values of the table are still stored in the maximum number of other "
+						   "tablespaces."),
+				 errhint("Run kvfdw_compact() for the table, and try again.")));
 	kv_store_follow_at_commit(store, table->tablespace);
 }
 

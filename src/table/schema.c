@@ -161,7 +161,7 @@ key_mismatch(const KvTable *table, const KvSchema *schema)
 	for (int i = 0; same && i < table->nkeys; i++)
 		same = schema->keys[i].attnum == table->keys[i].attnum;
 	if (!same)
-		return "The key is not on the columns that it was on when the data was stored.";
+		return "The key has other columns than when the data was stored.";
 
 	for (int i = 0; i < table->nkeys; i++)
 	{
@@ -323,7 +323,8 @@ check_schema(Relation rel, KvTable *table, KvStore *store, bool to_write, List *
 		/* created by TRUNCATE, before the key was changed */
 		if (to_write && !fits)
 			raise_mismatch(rel,
-					"Its keys have another length than those that it was last truncated for.");
+						   "Keys of the table have another length than when it was last "
+						   "truncated.");
 		new_schema(rel, table, schema);
 	}
 	else
@@ -452,7 +453,7 @@ kv_table_store(Relation rel, bool create)
 	if (create && table->relid == kv_renewed.relid)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("cannot change foreign table \"%s\" while its rows are written anew",
+				 errmsg("cannot change foreign table \"%s\" while its rows are being rewritten",
 						RelationGetRelationName(rel))));
 
 	store = find_store(rel, table);

@@ -148,7 +148,7 @@ set_key(KvTable *table, Relation rel, const char *option)
 					(errcode(ERRCODE_UNDEFINED_COLUMN),
 					 errmsg("key column \"%s\" of foreign table \"%s\" does not exist",
 							(char *) lfirst(cell), RelationGetRelationName(rel)),
-					 errhint("Name its columns in the table's option \"key\".")));
+					 errhint("Name existing columns in the table's option \"key\".")));
 		add_key_column(table, rel, att);
 	}
 }

@@ -99,19 +99,19 @@ check_supported(Oid relid)
 	if (level == KV_WAL_NONE)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("values of foreign table \"%s\" cannot lie in a tablespace, because it has "
-						"wal level \"none\"",
+				 errmsg("cannot store foreign table \"%s\" in a tablespace because of its wal level",
 						get_rel_name(relid)),
+				 errdetail("The table has the wal level \"none\"."),
 				 errhint("Set the option \"wal\" to \"full\" or \"keys\", or leave out the option "
 						 "\"tablespace\".")));
 	if (KV_BACKUP_VERIFIES_ALL_FILES && DataChecksumsEnabled())
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("values of foreign table \"%s\" cannot lie in a tablespace, because this "
-						"cluster has data checksums",
+				 errmsg("cannot store foreign table \"%s\" in a tablespace because of data "
+						"checksums",
 						get_rel_name(relid)),
-				 errdetail("pg_basebackup of PostgreSQL 15 and 16 takes every file in a tablespace "
-						   "for one of a relation's."),
+				 errdetail("pg_basebackup of PostgreSQL 15 and 16 would take value files in a "
+						   "tablespace for damaged relation files."),
 				 errhint("Upgrade to PostgreSQL 17 or later, or leave out the option "
 						 "\"tablespace\".")));
 }
@@ -149,9 +149,9 @@ kv_tablespace_require_left(Oid tablespace)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("tablespace \"%s\" is not empty", get_tablespace_name(tablespace)),
-				 errdetail("Values of %s have not begun to leave it.",
+				 errdetail("Values of %s have yet to be moved out of it.",
 						   kv_table_label(dboid, relid)),
-				 errhint("Call kvfdw_compact for the table, or wait if it was dropped, and try "
+				 errhint("Run kvfdw_compact() for the table, or wait if it was dropped, and try "
 						 "again.")));
 }
 
@@ -164,6 +164,6 @@ kv_tablespace_use(const char *name)
 
 	if (!OidIsValid(tablespace) || !kv_space_user(tablespace, &dboid, &relid))
 		return NULL;
-	return psprintf("Values of %s are leaving it, or are removed from it.",
+	return psprintf("Values of %s are being moved out of it or removed.",
 					kv_table_label(dboid, relid));
 }

@@ -92,12 +92,12 @@ check_columns(Oid relid)
 		if (!att->attisdropped && cannot_be_carried(att->atttypid))
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("pg_upgrade cannot carry column \"%s\" of foreign table \"%s\"",
+					 errmsg("pg_upgrade cannot preserve column \"%s\" of foreign table \"%s\"",
 							NameStr(att->attname), RelationGetRelationName(rel)),
-					 errdetail("Values of type %s may mean something else in the new cluster.",
+					 errdetail("Values of type %s may not mean the same in the new cluster.",
 							   format_type_be(att->atttypid)),
-					 errhint("Before pg_upgrade copy the table into one that has the column as "
-							 "text.")));
+					 errhint("Before you run pg_upgrade, copy the rows into a table that has the "
+							 "column as text.")));
 	}
 	relation_close(rel, NoLock);	/* the lock stays: the caller may open its store */
 }
@@ -109,11 +109,10 @@ check_tablespace(Oid relid)
 	if (OidIsValid(kv_tablespace_of(relid)) || kv_store_has_tablespaces(MyDatabaseId, relid))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("kvfdw_upgrade cannot carry the values of foreign table \"%s\" from its "
-						"tablespace",
+				 errmsg("kvfdw_upgrade cannot copy values of foreign table \"%s\" from a tablespace",
 						get_rel_name(relid)),
-				 errhint("Before pg_upgrade move them with ALTER FOREIGN TABLE ... OPTIONS (DROP "
-						 "tablespace) and kvfdw_compact, and back after it.")));
+				 errhint("Before you run pg_upgrade, move the values with ALTER FOREIGN TABLE ... "
+						 "OPTIONS (DROP tablespace) and kvfdw_compact().")));
 }
 
 void

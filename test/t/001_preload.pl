@@ -18,7 +18,7 @@ $node->start;
 
 my ($rc, $out, $err) = $node->psql('postgres', 'CREATE EXTENSION kvfdw');
 is($rc, 0, 'the extension installs');
-like($err, qr/WARNING:  kvfdw must be loaded via shared_preload_libraries\nHINT:[^\n]*\Q$line\E/, 'and warns, with the line to add');
+like($err, qr/WARNING:  kvfdw must be loaded via "shared_preload_libraries"\nHINT:[^\n]*\Q$line\E/, 'and warns, with the line to add');
 ($rc, $out, $err) = $node->psql('postgres', 'DROP EXTENSION kvfdw; LOAD \'kvfdw\'; CREATE EXTENSION kvfdw');
 is(scalar(() = $err =~ /WARNING:  kvfdw must be loaded/g), 1, 'also where the library is there already, once');
 $node->safe_psql('postgres', "CREATE FOREIGN TABLE t (k int, v text) SERVER kvfdw OPTIONS (key 'k')");

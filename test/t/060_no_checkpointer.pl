@@ -21,9 +21,9 @@ sub without_room
 	my @warnings = $log =~ /WARNING:  (.*)/g;
 	return scalar(@warnings) . ' warnings' if @warnings > 1;
 	my ($missing, $of) = $log =~ /could not start (\d+) of (\d+) kvfdw background workers/;
-	my @names = map { /"kvfdw ([^"]+)"/g } $log =~ /DETAIL:  Not started: (.*?\.)/;
-	my ($advice) = $log =~ /.*Set max_worker_processes to at least (\d+)/s;
-	return join(', ', @names, defined $missing ? "$missing of $of" : (), $log =~ /can start no background workers on demand/ ? 'none on demand' : (), defined $advice ? "needs $advice" : ());
+	my @names = map { /"kvfdw ([^"]+)"/g } $log =~ /DETAIL:  There is no slot for (.*?\.)/;
+	my ($advice) = $log =~ /.*Set "max_worker_processes" to at least (\d+)/s;
+	return join(', ', @names, defined $missing ? "$missing of $of" : (), $log =~ /cannot start background workers on demand/ ? 'none on demand' : (), defined $advice ? "needs $advice" : ());
 }
 
 my $standby = kv_standby($node, 's', max_worker_processes => 16);
@@ -34,7 +34,7 @@ truncate $node->logfile, 0;
 $node->append_conf('postgresql.conf', "max_worker_processes = 0\n");
 $node->start;
 is(without_room(), 'checkpointer, maintainer, 2 of 2, needs 3', 'one warning names the processes for which there is no room');
-like(slurp_file($node->logfile), qr/DETAIL:  Not started: .*\. Nothing can be written to tables of kvfdw\. Sessions freeze shards themselves/, '... and says what that means');
+like(slurp_file($node->logfile), qr/DETAIL:  There is no slot for .*\. Writes to kvfdw tables fail\. Sessions flush memtables/, '... and says what that means');
 $node->safe_psql('postgres', 'INSERT INTO h VALUES (0, 0); DELETE FROM h WHERE k = 0');
 $node->safe_psql('postgres', 'CHECKPOINT');
 caught_up($node, $standby);

@@ -61,7 +61,7 @@ for my $version (@old)
 # ---- 0.1 as it was at first: other columns, a grant, a schema of its own, a view of the user's ----
 query('postgres', 'CREATE ROLE watcher');
 database('first', "CREATE SCHEMA s; CREATE EXTENSION kvfdw VERSION '0.1' SCHEMA s; SET search_path = public, s");
-like(refused('first', 'TABLE s.kvfdw_stat_tables'), qr/ERROR:  55000: extension kvfdw of this database is of another version.*HINT:  Run "ALTER EXTENSION kvfdw UPDATE"/s, 'old objects with a new library: refused');
+like(refused('first', 'TABLE s.kvfdw_stat_tables'), qr/ERROR:  55000: extension "kvfdw" of this database has another version.*HINT:  Run "ALTER EXTENSION kvfdw UPDATE"/s, 'old objects with a new library: refused');
 is(query('first', q{SELECT count(*) > 5 FROM s.kvfdw_stat_io}), 't', 'those whose columns are the same are not');
 query('first', q{GRANT EXECUTE ON FUNCTION s.kvfdw_stat_reset() TO watcher; CREATE VIEW public.mine AS SELECT kind, calls FROM s.kvfdw_stat_io; CREATE VIEW other AS SELECT relid, runs FROM s.kvfdw_stat_tables});
 like(refused('first', 'ALTER EXTENSION kvfdw UPDATE'), qr/ERROR:.*cannot change name of view column/s, 'a view of the user\'s over columns that have moved: refused');

@@ -249,7 +249,7 @@ wait_for('the processes', sub { sql('SELECT count(pid) FROM kvfdw_stat_memcached
 is(sql(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type IN ('kvfdw memcached flusher', 'kvfdw memcached reaper')}), 0, 'nobody helps');
 $c = mc_connect($node);
 is(set($c, 'b', 1) . scalar(mc_get($c, 'b')), 'STORED1', 'a process alone writes');
-like(mc_ask($c, "flush_all 10\r\n"), qr/^SERVER_ERROR 55000 process "kvfdw memcached reaper" does not run$/, '... and says what it cannot do');
+like(mc_ask($c, "flush_all 10\r\n"), qr/^SERVER_ERROR 55000 background worker "kvfdw memcached reaper" is not running$/, '... and says what it cannot do');
 for my $request ("flush_all\r\n", "set b 0 0 1\r\n9\r\n")
 {
 	$node->safe_psql('postgres', "ALTER SYSTEM SET synchronous_standby_names = 'nobody'");

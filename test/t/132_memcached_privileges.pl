@@ -31,7 +31,7 @@ sql('REVOKE ALL ON cache FROM web; GRANT UPDATE ON cache TO web');
 is(set('b', 1, 'replace') . set('b', 1), "STORED$denied", 'UPDATE allows replace');
 sql('REVOKE ALL ON cache FROM web; GRANT DELETE ON cache TO web');
 is(ask("delete b\r\n"), 'DELETED', 'DELETE allows delete');
-is(ask("flush_all\r\n"), 'SERVER_ERROR 42501 permission denied to empty any table that is served', 'flush_all is refused to who may truncate nothing');
+is(ask("flush_all\r\n"), 'SERVER_ERROR 42501 permission denied to truncate any served table', 'flush_all is refused to who may truncate nothing');
 sql("CREATE FOREIGN TABLE mine ($mc_table) SERVER kvfdw OPTIONS (key 'key', memcached 'mine:'); GRANT ALL ON mine TO web");
 is(set('mine:1', 1) . ask("flush_all\r\n"), 'STOREDOK', '... and allowed for some table');
 is(sql('SELECT count(*) FROM cache; SELECT count(*) FROM mine'), "1\n0", '... leaves those alone that may not be truncated');
@@ -78,8 +78,8 @@ is(set('user:1', 'one') . set('user:vip:1', 'two') . set('other', 'three'), 'STO
 is(sql(q{SELECT convert_from(k, 'UTF8'), v FROM users}), 'user:1|one', 'one by its prefix, a bytea key and a value of type text');
 is(sql(q{SELECT k, convert_from(v, 'UTF8') FROM vips}), 'user:vip:1|two', 'one by the longer prefix');
 is(ask("get user:1 user:vip:1 other\r\n") . join('', map { mc_line($c) } 1 .. 6), 'VALUE user:1 0 3oneVALUE user:vip:1 0 3twoVALUE other 0 5threeEND', 'all in one get');
-is(ask("set user:1 5 0 1\r\nx\r\n"), 'SERVER_ERROR 0A000 table keeps no flags', 'flags that a table does not keep');
-is(ask("set user:vip:1 5 10 1\r\nx\r\n"), 'SERVER_ERROR 0A000 table keeps no times of expiry', '... nor times of expiry');
+is(ask("set user:1 5 0 1\r\nx\r\n"), 'SERVER_ERROR 0A000 table has no column for flags', 'flags that a table does not keep');
+is(ask("set user:vip:1 5 10 1\r\nx\r\n"), 'SERVER_ERROR 0A000 table has no column for expiry times', '... nor times of expiry');
 is(ask("set user:vip:1 5 0 1\r\nx\r\n") . ask("get user:vip:1\r\n"), 'STOREDVALUE user:vip:1 5 1', 'flags that it keeps');
 mc_line($c) for 1 .. 2;
 is(ask("set user:1 0 0 2\r\n\xff\xfe\r\n"), "CLIENT_ERROR value is not text in the database's encoding", 'a text that is none');
@@ -148,7 +148,7 @@ sql('DROP FOREIGN TABLE taker');
 # ---- one of many requests fails ----
 sql('REVOKE SELECT ON users FROM web');
 is(ask("set x 0 0 1\r\n1\r\nget user:1\r\nset y 0 0 1\r\n2\r\nset user:2 5 0 1\r\n2\r\nget x y\r\n"), 'STORED', 'where one request has an error');
-is(join('|', map { mc_line($c) } 1 .. 8), 'SERVER_ERROR 42501 permission denied for table users|STORED|SERVER_ERROR 0A000 table keeps no flags|VALUE x 0 1|1|VALUE y 0 1|2|END', '... others have theirs');
+is(join('|', map { mc_line($c) } 1 .. 8), 'SERVER_ERROR 42501 permission denied for table users|STORED|SERVER_ERROR 0A000 table has no column for flags|VALUE x 0 1|1|VALUE y 0 1|2|END', '... others have theirs');
 
 # ---- a role becomes a superuser ----
 sql('ALTER ROLE web SUPERUSER');
@@ -180,7 +180,7 @@ pass('... and deletes what has expired');
 sql(q{INSERT INTO cache VALUES ('overdue', 0, '2000-01-01', 'x'); REVOKE DELETE ON cache FROM web; ALTER ROLE web SUPERUSER});
 my $from = -s $node->logfile;
 $node->restart;
-wait_for('refusals', sub { (() = slurp_file($node->logfile, $from) =~ /FATAL:  clients of memcached are not served as superuser/g) >= 4 });
+wait_for('refusals', sub { (() = slurp_file($node->logfile, $from) =~ /FATAL:  cannot serve memcached clients as superuser/g) >= 4 });
 is(sql(q{SELECT count(pid) FROM kvfdw_stat_memcached; SELECT count(*) FROM cache WHERE key = 'overdue'}), "0\n1", '... nor does it delete what has expired');
 sql(q{ALTER ROLE web NOSUPERUSER; GRANT DELETE ON cache TO web; DELETE FROM cache WHERE key = 'overdue'});
 mc_wait($node);
@@ -189,7 +189,7 @@ mc_wait($node);
 my $log = -s $node->logfile;
 $node->append_conf('postgresql.conf', "kvfdw.memcached_role = '" . $node->safe_psql('postgres', 'SELECT current_user') . "'\n");
 $node->restart;
-wait_for('a refusal', sub { slurp_file($node->logfile, $log) =~ /FATAL:  clients of memcached are not served as superuser/ });
+wait_for('a refusal', sub { slurp_file($node->logfile, $log) =~ /FATAL:  cannot serve memcached clients as superuser/ });
 pass('a superuser is refused without authentication');
 $node->append_conf('postgresql.conf', "kvfdw.memcached_auth = password\n");
 $node->restart;
@@ -289,7 +289,7 @@ $node->reload;
 # ---- one port, two servers ----
 my $second = kv_cluster('second', mc_conf(mc_port($node)), before_start => sub { $_[0]->append_conf('postgresql.conf', "kvfdw.memcached_auth = password\n") });
 $second->safe_psql('postgres', 'CREATE ROLE web LOGIN');
-wait_for('a refusal', sub { slurp_file($second->logfile) =~ /could not listen for clients of memcached on address "127.0.0.1", port \d+: Address already in use/ });
+wait_for('a refusal', sub { slurp_file($second->logfile) =~ /could not listen for memcached clients at address "127.0.0.1", port \d+: Address already in use/ });
 is($second->safe_psql('postgres', 'SELECT count(pid) FROM kvfdw_stat_memcached WHERE connections > 0'), 0, 'a second server does not share the port');
 $second->stop;
 
@@ -297,7 +297,7 @@ $second->stop;
 $log = -s $node->logfile;
 $node->append_conf('postgresql.conf', "kvfdw.memcached_database = ''\n");
 $node->restart;
-like(slurp_file($node->logfile, $log), qr/WARNING:  clients of memcached are not served/, 'without a database there is a warning');
+like(slurp_file($node->logfile, $log), qr/WARNING:  cannot serve memcached clients without a database and a role/, 'without a database there is a warning');
 is(sql('SELECT count(pid) FROM kvfdw_stat_memcached'), 0, '... and no process');
 $node->stop;
 done_testing();

@@ -189,7 +189,7 @@ sql("DELETE FROM cache WHERE key ~ 'go' OR key = 'known'");
 sql('DROP FOREIGN TABLE packed');
 
 # ---- a flush_all with a delay ----
-is(mc_ask($c, "flush_all 1\r\n"), 'SERVER_ERROR 42501 permission denied to empty any table that is served', 'without the privilege');
+is(mc_ask($c, "flush_all 1\r\n"), 'SERVER_ERROR 42501 permission denied to truncate any served table', 'without the privilege');
 sql('GRANT TRUNCATE ON cache TO web');
 is(mc_ask($c, "flush_all 1000\r\n"), 'OK', 'flush_all with a delay');
 is(scalar(mc_get($c, 'never')), 'x', '... does nothing now');
@@ -222,7 +222,7 @@ wait_for('the setting', sub { set('a', 'x') eq 'STORED' });
 is(mc_ask($c, "flush_all 1\r\n"), 'OK', 'one whose role may not empty the table any more when it is due');
 $from = -s $node->logfile;
 sql('REVOKE TRUNCATE ON cache FROM web');
-wait_for('it to be tried', sub { slurp_file($node->logfile, $from) =~ /ERROR:  permission denied to empty any table/ });
+wait_for('it to be tried', sub { slurp_file($node->logfile, $from) =~ /ERROR:  permission denied to truncate any served table/ });
 sql('GRANT TRUNCATE ON cache TO web');
 is(set('b', 'x'), 'STORED', 'an item is stored');
 my $late = time + 6;		# longer than it rests between attempts

@@ -12,6 +12,7 @@
 #include "utils/memutils.h"
 
 #include "compat.h"
+#include "report.h"
 #include "engine/base/area.h"
 #include "engine/base/server.h"
 #include "engine/base/share.h"
@@ -45,27 +46,18 @@ kv_engine_ready(void)
 	return kv_base != NULL;
 }
 
-static void
-report_not_loaded(int elevel)
-{
-	if (!kv_engine_ready())
-		ereport(elevel,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("kvfdw must be loaded via shared_preload_libraries"),
-				 errhint("Add the line \"shared_preload_libraries = 'kvfdw'\" to postgresql.conf "
-						 "and restart the server.")));
-}
-
 void
 kv_engine_require(void)
 {
-	report_not_loaded(ERROR);
+	if (!kv_engine_ready())
+		kv_report_not_preloaded(ERROR);
 }
 
 void
 kv_engine_warn(void)
 {
-	report_not_loaded(WARNING);
+	if (!kv_engine_ready())
+		kv_report_not_preloaded(WARNING);
 }
 
 static bool
@@ -74,18 +66,9 @@ check_memtable_memory(int *value, void **extra, GucSource source)
 	kv_share_check(value, &kv_memtable_memory_mb);
 	if (*value == -1 || *value >= KV_LEAST_MEMTABLE_MB)
 		return true;
-	GUC_check_errdetail("It must be at least %d MB.", KV_LEAST_MEMTABLE_MB);
+	GUC_check_errdetail("\"kvfdw.memtable_memory\" must be -1 or at least %d MB.",
+						KV_LEAST_MEMTABLE_MB);
 	return false;
-}
-
-void
-kv_require_columns(TupleDesc desc, int n)
-{
-	if (desc->natts != n)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("extension kvfdw of this database is of another version than the library"),
-				 errhint("Run \"ALTER EXTENSION kvfdw UPDATE\".")));
 }
 
 void

@@ -35,6 +35,14 @@ kv_table_label(Oid dboid, Oid relid)
 	return psprintf("foreign table with OID %u in database with OID %u", relid, dboid);
 }
 
+void
+kv_raise_dropped(Oid dboid, Oid relid)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_TABLE),
+			 errmsg("%s was dropped or truncated concurrently", kv_table_label(dboid, relid))));
+}
+
 char *
 kv_table_sql_name(Oid dboid, Oid relid)
 {

@@ -6,17 +6,9 @@
 #ifndef KV_SERVER_H
 #define KV_SERVER_H
 
-#include "access/tupdesc.h"
-
 extern bool kv_engine_ready(void);	/* was the library preloaded? */
 extern void kv_engine_require(void);	/* ERROR with the required setting, if not */
 extern void kv_engine_warn(void);	/* WARNING with it, if not */
-
-/*
- * Does the function's SQL definition have so many columns?  If not it is another version's:
- * 55000.
- */
-extern void kv_require_columns(TupleDesc desc, int n);
 
 typedef struct KvIoStats
 {

@@ -43,8 +43,9 @@ kv_memory_gucs(uint64 machine)
 		process_shared_preload_libraries_in_progress &&
 		!IsUnderPostmaster)
 		ereport(LOG,
-				(errmsg("kvfdw.memory is %d MB by default on this server", usual),
-				 errdetail("The server may use %llu MB; with more than %d MB it is %d MB.",
+				(errmsg("the default of \"kvfdw.memory\" is %d MB on this server", usual),
+				 errdetail("The server may use %llu MB of memory. With %d MB or more the default "
+						   "would be %d MB.",
 						   (unsigned long long) (machine / (1024 * 1024)),
 						   KV_MEMORY_MB * KV_MACHINE_PART, KV_MEMORY_MB)));
 }

@@ -40,7 +40,7 @@ kv_maintenance_interrupts(void)
 	if (ShutdownRequestPending)
 		ereport(ERROR,
 				(errcode(ERRCODE_ADMIN_SHUTDOWN),
-				 errmsg("kvfdw is shutting down")));
+				 errmsg("canceling kvfdw maintenance due to administrator command")));
 }
 
 void

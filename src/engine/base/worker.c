@@ -649,11 +649,3 @@ kv_worker_leave(void (*attend) (bool here), bool (*has_work) (void))
 	return place < 0;
 }
 
-void
-kv_worker_missed(const char *name, const char *without)
-{
-	ereport(LOG,
-			(errmsg("could not start background worker \"%s\"", name),
-			 errdetail("%s", without),
-			 errhint("You may need to increase max_worker_processes.")));
-}

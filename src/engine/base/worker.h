@@ -69,9 +69,6 @@ extern bool kv_worker_goes_on(bool *reloaded);
 extern bool kv_worker_start(const char *name, const char *function, Datum arg,
 							BackgroundWorkerHandle **handle);
 
-/* Log that kv_worker_start has returned false; without: a sentence that says what that means. */
-extern void kv_worker_missed(const char *name, const char *without);
-
 /* ---- workers on demand ---- */
 
 typedef enum KvWorkerKind

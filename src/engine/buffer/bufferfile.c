@@ -401,7 +401,7 @@ release_buffers(uint64 *sequence)
 		{
 			ereport(WARNING,
 					(errcode(ERRCODE_DATA_CORRUPTED),
-					 errmsg("merge slot %d is damaged; its values are lost", i)));
+					 errmsg("write buffer %d is damaged; its values are lost", i)));
 			head->in_use = 0;
 		}
 		else if (is_logged(head) || kv_buffer_outlived(head))
@@ -460,10 +460,11 @@ kv_buffers_start(void)
 		if (used > 0)
 		{
 			ereport(LOG,
-					(errmsg("the buffer file keeps its old shape: %d merge slots hold values",
+					(errmsg("cannot change the number of write buffers because %d of them hold "
+							"values",
 							used),
-					 errhint("It gets what kvfdw.write_buffers says when the server starts with no "
-							 "value in it.")));
+					 errdetail("\"kvfdw.write_buffers\" takes effect at the next start after a "
+							   "clean shutdown.")));
 			break;
 		}
 		create_buffer_file();

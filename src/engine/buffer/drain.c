@@ -248,7 +248,7 @@ report_lost_batch(int i)
 	ereport(data_sync_elevel(LOG),
 			(errcode(ERRCODE_IO_ERROR),
 			 errmsg("file \"%s\" does not have what was written to it", KV_BUFFER_FILE_PATH),
-			 errdetail("Entries of merge slot %d do not match their checksums.", i)));
+			 errdetail("Entries of write buffer %d do not match their checksums.", i)));
 	return EIO;
 }
 
@@ -627,10 +627,10 @@ kv_buffer_wait_free(const KvStore *store, Size len)
 				ConditionVariableCancelSleep();
 			ereport(redo ? LOG : ERROR,
 					(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
-					 errmsg("no merge slot has become free for %d seconds", idle),
-					 errdetail("Slots may hold values of tables that could not be recovered; the "
-							   "server log tells."),
-					 errhint("You might need to increase kvfdw.write_buffers.")));
+					 errmsg("no write buffer has become free for %d s", idle),
+					 errdetail("Write buffers hold values of tables that could not be recovered or "
+							   "written. The server log names these tables."),
+					 errhint("You might need to increase \"kvfdw.write_buffers\".")));
 		}
 	}
 }
@@ -671,10 +671,7 @@ kv_shard_drain(KvStore *store, uint32 shard_id, uint32 log_number, uint64 sequen
 		{
 			/* nobody will write it, or it is free already (free_dropped) */
 			ConditionVariableCancelSleep();
-			ereport(ERROR,
-					(errcode(ERRCODE_UNDEFINED_TABLE),
-					 errmsg("foreign table with OID %u was dropped concurrently",
-							store->key.relid)));
+			kv_raise_dropped(store->key.dboid, store->key.relid);
 		}
 		ConditionVariableTimedSleep(&shard->changed, 1000, KV_WAIT_WRITE_BUFFER);
 	}

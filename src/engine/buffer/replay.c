@@ -119,7 +119,7 @@ buffer_is_damaged(int i)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("merge slot %d is damaged", i)));
+			 errmsg("write buffer %d is damaged", i)));
 }
 
 void

@@ -700,7 +700,8 @@ check_cpus(char **value, void **extra, GucSource source)
 
 	if (parse_cpus(*value, &set))
 		return true;
-	GUC_check_errdetail("It must be a list of CPU numbers and ranges, such as \"0-3,8\".");
+	GUC_check_errdetail("\"kvfdw.prefetch_cpus\" must be a list of CPU numbers and ranges, such as "
+						"\"0-3,8\".");
 	return false;
 }
 
@@ -714,7 +715,8 @@ choose_cpus(void)
 	(void) parse_cpus(prefetch_cpus, &set);
 	if (sched_setaffinity(0, sizeof(set), &set) != 0)
 		ereport(LOG,
-				(errmsg("could not run kvfdw prefetch on CPUs \"%s\": %m", prefetch_cpus)));
+				(errmsg("could not bind background worker \"kvfdw prefetch\" to CPUs \"%s\": %m",
+						prefetch_cpus)));
 }
 
 /* The worker's index among the latches to be woken. */

@@ -137,7 +137,7 @@ check_path(char **path, void **extra, GucSource source)
 		(is_absolute_path(*path) && !path_is_prefix_of_path(DataDir, *path) &&
 		 len > suffix && strcmp(*path + len - suffix, KV_TIER_SUFFIX) == 0))
 		return true;
-	GUC_check_errdetail("It must be an absolute path outside of the data directory that ends in "
+	GUC_check_errdetail("\"kvfdw.tier_path\" must be an absolute path outside of the data directory that ends in "
 						"\"%s\".",
 						KV_TIER_SUFFIX);
 	return false;
@@ -241,16 +241,16 @@ switch_off(uint32 state, int err)
 	if (err == EBUSY)
 		ereport(LOG,
 				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("kvfdw does without its second tier, file \"%s\": another server uses it",
+				 errmsg("cannot use second-tier cache file \"%s\": another server uses it",
 						tier_path),
-				 errhint("Each server needs another kvfdw.tier_path.")));
+				 errhint("Set \"kvfdw.tier_path\" of this server to another file.")));
 	else
 	{
 		errno = err;
 		ereport(LOG,
 				(errcode_for_file_access(),
-				 errmsg("kvfdw does without its second tier, file \"%s\": %m", tier_path),
-				 errdetail("It is off until the server is started again.")));
+				 errmsg("cannot use second-tier cache file \"%s\": %m", tier_path),
+				 errdetail("The second tier is off until the server is restarted.")));
 	}
 }
 

@@ -612,8 +612,8 @@ checkpointer_exit(int code, Datum arg)
 
 	if (raised && PostmasterIsAlive())
 		ereport(PANIC,
-				(errmsg("kvfdw could not make its tables durable before its barrier process "
-						"ended")));
+				(errmsg("background worker \"kvfdw checkpointer\" exited before kvfdw tables were "
+						"durable")));
 	if (checkpointer > 0 && !PostmasterIsAlive())
 		kill(checkpointer, SIGKILL);
 	MyProc->delayChkptFlags &= ~DELAY_CHKPT_COMPLETE;

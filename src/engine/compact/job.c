@@ -268,10 +268,10 @@ choose_inputs(KvJob *job)
 	if (job->slice.ninputs > 0 && (int64) job->to_move > room)
 		ereport(ERROR,
 				(errcode(ERRCODE_DISK_FULL),
-				 errmsg("there is not enough disk space to compact shard %u of table %u",
-						job->shard_id, job->store->key.relid),
-				 errdetail("%llu bytes are to be moved, and the index is to be written anew; a "
-						   "part of the file system is left to others.",
+				 errmsg("not enough disk space to compact shard %u of %s", job->shard_id,
+						kv_table_label(job->store->key.dboid, job->store->key.relid)),
+				 errdetail("Compaction must copy %llu bytes and write the index again, and kvfdw "
+						   "leaves part of the file system free.",
 						   (unsigned long long) job->to_move),
 				 errhint("Check free disk space.")));
 }
@@ -395,7 +395,8 @@ promise_room(KvJob *job)
 	if (!room)
 		ereport(ERROR,
 				(errcode(ERRCODE_OUT_OF_MEMORY),
-				 errmsg("out of shared memory"),
+				 errmsg("out of kvfdw memtable memory"),
+				 errdetail("The descriptors of new value files do not fit."),
 				 errhint("You might need to increase \"kvfdw.memtable_memory\".")));
 }
 

@@ -180,11 +180,11 @@ leave(KvSlice *slice, const KvMoving *value, const char *problem)
 	slice->inputs[input].flags |= KV_VALUE_FILE_DAMAGED;
 	ereport(LOG,
 			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("value file \"%s\" cannot be emptied: %s",
+			 errmsg("could not compact value file \"%s\": %s",
 					kv_path_value(&slice->store->key, kv_file_of(address)), problem),
-			 errdetail("Offset %llu, length %u.",
-					   (unsigned long long) kv_offset_of(address), value->len),
-			 errhint("kvfdw_check() lists every damaged entry.")));
+			 errdetail("The value has %u bytes at offset %llu.",
+					   value->len, (unsigned long long) kv_offset_of(address)),
+			 errhint("Run kvfdw_check() for the table to list every damaged value.")));
 }
 
 /*
@@ -214,7 +214,7 @@ unreadable(const KvSlice *slice, const KvMoving *value, int err)
 		kv_io_error(ERROR, err,
 					kv_path_value(&slice->store->key, kv_file_of(KV_LOCATION_ADDRESS(value->from))),
 					"read");
-	return "a value cannot be read";
+	return "value could not be read";
 }
 
 /* Copies a value from a completed request, and verifies it. False: the request does not have it. */
@@ -235,12 +235,12 @@ static void
 refuse(KvSlice *slice, KvMoving *value, const KvIoRequest *request)
 {
 	uint64		at = kv_offset_of(KV_LOCATION_ADDRESS(value->from)) - request->offset;
-	const char *problem = "a value does not match its checksum";
+	const char *problem = "value does not match its checksum";
 
 	if (request->result < 0)
 		problem = unreadable(slice, value, -request->result);
 	else if (at + value->len > (uint64) request->result)
-		problem = "a value is cut off";
+		problem = "value is truncated";
 	memset(value->at, 0, value->len);
 	leave(slice, value, problem);
 }

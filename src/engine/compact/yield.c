@@ -47,9 +47,7 @@ kv_job_interrupts(const KvStore *store)
 	kv_maintenance_interrupts();
 	kv_worker_reload();
 	if (pg_atomic_read_u32(unconstify(pg_atomic_uint32 *, &store->state)) == KV_STORE_DROPPED)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("table was dropped while it was compacted")));
+		kv_raise_dropped(store->key.dboid, store->key.relid);
 }
 
 /* Is the distance to the store's limit less than what it is beyond its mark? */

@@ -304,12 +304,13 @@ raise_no_room(int waited)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_OUT_OF_MEMORY),
-			 errmsg("out of kvfdw write buffer memory"),
-			 errdetail("Waited %d s for recent rows to be flushed; kvfdw.memtable_memory is %d MB.",
+			 errmsg("out of kvfdw memtable memory"),
+			 errdetail("No recent rows could be flushed for %d s; \"kvfdw.memtable_memory\" is "
+					   "%d MB.",
 					   waited, kv_memtable_memory_mb),
 			 errhint("Look for old transactions in pg_stat_activity (backend_xmin) and "
-					 "pg_prepared_xacts, or increase kvfdw.memtable_memory (a restart is "
-					 "needed).")));
+					 "pg_prepared_xacts, or increase \"kvfdw.memtable_memory\" and restart the "
+					 "server.")));
 }
 
 /* Flush this shard if it holds a fair share; else the maintainer flushes others, or is helped. */

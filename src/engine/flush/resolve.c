@@ -349,8 +349,10 @@ wait_for_sessions(void)
 			return;
 		pg_usleep(10000);
 	}
-	ereport(LOG, (errmsg("kvfdw: shutting down with transactions still open after %d s",
-						 KV_STOP_PATIENCE / 100)));
+	ereport(LOG,
+			(errmsg("kvfdw is shutting down although transactions are still open after %d s",
+					KV_STOP_PATIENCE / 100),
+			 errdetail("kvfdw resolves these transactions at the next start.")));
 }
 
 /*

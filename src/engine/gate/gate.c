@@ -37,7 +37,7 @@ kv_gate_wait(void)
 							"checkpointer\" is not running"),
 					 IsUnderPostmaster ?
 					 errhint("Check the server log for why it exited, or increase "
-							 "max_worker_processes and restart.") :
+							 "\"max_worker_processes\" and restart the server.") :
 					 errhint("Start the server in multi-user mode.")));
 		}
 		ConditionVariableTimedSleep(&kv_gate->opened, 1000, KV_WAIT_CHECKPOINTER);

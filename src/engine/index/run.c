@@ -46,7 +46,7 @@
 /* How many of a page's prefixes a search fetches at once: all, of most pages. */
 #define PREFIXES_FETCHED	128
 
-#define UNREADABLE			"page cannot be read"
+#define UNREADABLE			"page could not be read"
 
 typedef struct RunKey
 {
@@ -162,7 +162,7 @@ read_window(KvRun *run, uint64 pageno)
 	run->verified_page = run->header.npages;
 	if (kv_io_read(run->file, run->window, n * RUN_PAGE_SIZE, offset, KV_IO_RUN_MAP) <
 		(int) (n * RUN_PAGE_SIZE))
-		kv_run_damaged(run->path, offset, "file is cut off", false);
+		kv_run_damaged(run->path, offset, "file is truncated", false);
 	run->window_first = pageno;
 	run->window_pages = n;
 }

@@ -46,7 +46,7 @@ kv_run_header_problem(const RunHeaderPage *page, Size size, const KvRunIds *ids,
 	if (header->fixed_key_len != ids->fixed_key_len)
 		return "file has another key length";
 	if (header->common > (header->fixed_key_len > 0 || header->npages == 0 ? 0 : KV_MAX_KEY))
-		return "header has an invalid common beginning";
+		return "header has an invalid common prefix";
 	if (header->npages > size / RUN_PAGE_SIZE ||
 		header->fence_offset != (header->npages + 1) * RUN_PAGE_SIZE ||
 		size != header->fence_offset + header->npages * sizeof(uint64))
@@ -109,7 +109,7 @@ kv_run_damaged(const char *path, uint64 offset, const char *problem, bool newer)
 	ereport(ERROR,
 			(errcode(ERRCODE_DATA_CORRUPTED),
 			 errmsg("file \"%s\" is damaged at offset " UINT64_FORMAT, path, offset),
-			 errdetail("Problem found: %s.", problem)));
+			 errdetail("The check found: %s.", problem)));
 }
 
 /* ---- a whole run ---- */
@@ -144,7 +144,7 @@ check_first(RunCheck *check, uint64 pageno, const uint64 *fence, const uint8 *ke
 	if (fence != NULL && *fence != kv_key_prefix_behind(key, keylen, common))
 		check->report(check->arg, check->path, offset, "fence does not match the page's first key");
 	if (keylen < common || memcmp(check->common, key, common) != 0)
-		check->report(check->arg, check->path, offset, "page does not begin as the header says");
+		check->report(check->arg, check->path, offset, "page does not have the common prefix of the header");
 }
 
 /* Report all that is wrong with one verified page, given the previous key. */
@@ -186,7 +186,7 @@ check_page(RunCheck *check, const char *page, uint64 pageno, const uint64 *fence
 		if (version.kind < KV_VERSION_PUT ||
 			version.kind > (unfrozen ? KV_VERSION_LOCK : KV_VERSION_PUT) ||
 			version.status > KV_XID_ABORTED)
-			check->report(check->arg, check->path, offset, "entry has an unknown kind or fate");
+			check->report(check->arg, check->path, offset, "entry has an unknown kind or transaction status");
 		check->sums.nentries++;
 		if (version.kind == KV_VERSION_PUT)
 			check->sums.value_bytes += version.len;
@@ -202,7 +202,7 @@ read_part(RunCheck *check, void *buffer, Size len, uint64 offset)
 	if (r == (int) len)
 		return true;
 	check->report(check->arg, check->path, offset,
-				  r < 0 ? "page cannot be read" : "file is cut off");
+				  r < 0 ? "page could not be read" : "file is truncated");
 	check->damaged = true;
 	return false;
 }
@@ -288,7 +288,7 @@ check_file(RunCheck *check, const KvRunIds *ids)
 	{
 		if (check->pages[i] != 0)
 		{
-			check->report(check->arg, check->path, i, "header page has bytes behind its header");
+			check->report(check->arg, check->path, i, "header page has data after its header");
 			break;
 		}
 	}
@@ -298,7 +298,7 @@ check_file(RunCheck *check, const KvRunIds *ids)
 	if (!check->damaged && (check->sums.nentries != check->header.nentries ||
 							check->sums.value_bytes != check->header.value_bytes))
 		check->report(check->arg, check->path, 0,
-					  "header does not count the entries that are there");
+					  "number of entries does not match the header");
 	if (fence != NULL)
 		pfree(fence);
 	pfree(check->pages);

@@ -300,7 +300,7 @@ kv_run_append(KvRunWriter *writer, const uint8 *key, int keylen,
 		(fixed && keylen != (int) writer->header.fixed_key_len))
 		elog(ERROR, "key of %d bytes does not fit run \"%s\"", keylen, writer->path);
 	if (!unfrozen && (!put || version->xid != 0))
-		elog(ERROR, "unsettled entry for frozen run \"%s\"", writer->path);
+		elog(ERROR, "unresolved entry for frozen run \"%s\"", writer->path);
 	if (writer->last_len >= 0)
 	{
 		int			order = kv_key_compare(writer->last_key, writer->last_len, key, keylen);

@@ -125,7 +125,7 @@ open_file(const char *path, int flags, KvIoKind kind, int *error)
 		if (err == 0 && (flags & KV_IO_DIRECT) && kv_io_first_without_direct(device))
 			ereport(LOG,
 					(errmsg("kvfdw uses buffered I/O for file \"%s\"", path),
-					 errdetail("Its file system has no direct I/O.")));
+					 errdetail("The file system does not support direct I/O.")));
 	}
 	*error = err;
 	return err == 0 ? file : -1;

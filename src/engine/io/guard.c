@@ -67,7 +67,7 @@ handle_bus_error(int signo, siginfo_t *info, void *context)
 				(errcode(ERRCODE_IO_ERROR),
 				 errmsg("could not access file \"%s\" at offset %zu",
 						guard->path, (Size) (addr - guard->addr)),
-				 errdetail("A page of it that is mapped could not be read or allocated.")));
+				 errdetail("A mapped page of the file could not be read or allocated.")));
 	if (guard != NULL)
 	{
 		char	   *page = (char *) ((uintptr_t) addr & ~(page_size - 1));

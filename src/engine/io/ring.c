@@ -163,8 +163,8 @@ refusal_detail(void)
 	if (refused_errno != ENOMEM || getrlimit(RLIMIT_MEMLOCK, &limit) != 0 ||
 		limit.rlim_cur == RLIM_INFINITY)
 		return 0;
-	return errdetail("The kernel may charge rings to the limit of locked memory, which is %llu kB "
-					 "for all processes of the server's user.",
+	return errdetail("Rings may count as locked memory, whose limit is %llu kB for all processes "
+					 "of the server's user.",
 					 (unsigned long long) limit.rlim_cur / 1024);
 }
 

@@ -157,8 +157,7 @@ write_back_entry(const char *path, const struct stat *info, int type, struct FTW
 	if (err == EACCES)
 		return 0;
 	if (err != 0)
-		ereport(LOG,
-				(errmsg("could not write back file \"%s\": %s", path, strerror(err))));
+		kv_io_error(LOG, err, path, "write back");
 	walk_error = walk_error != 0 ? walk_error : err;
 	return 0;
 }

@@ -43,7 +43,7 @@ too_many_tables(void)
 	ereport(ERROR,
 			(errcode(ERRCODE_OUT_OF_MEMORY),
 			 errmsg("too many kvfdw tables in use"),
-			 errhint("You might need to increase kvfdw.max_tables.")));
+			 errhint("You might need to increase \"kvfdw.max_tables\".")));
 }
 
 /* Enter a generation.  The registry is locked exclusively. */

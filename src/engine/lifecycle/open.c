@@ -184,10 +184,7 @@ kv_store_ensure_open(KvStore *store)
 			continue;
 		}
 		if (state == KV_STORE_DROPPED)
-			ereport(ERROR,
-					(errcode(ERRCODE_UNDEFINED_TABLE),
-					 errmsg("foreign table with OID %u was dropped concurrently",
-							store->key.relid)));
+			kv_raise_dropped(store->key.dboid, store->key.relid);
 		ConditionVariablePrepareToSleep(&store->opened);
 		while (pg_atomic_read_u32(&store->state) == KV_STORE_OPENING)
 			ConditionVariableSleep(&store->opened, KV_WAIT_RECOVERY);

@@ -506,11 +506,11 @@ raise_no_room(const KvMap *map)
 	LWLockRelease(&kv_registry->lock);
 	ereport(ERROR,
 			(errcode(ERRCODE_OUT_OF_MEMORY),
-			 errmsg("kvfdw is out of shared memory for %u shards", map->nshards),
-			 errdetail("The shards of all tables in use need %zu MB; kvfdw.memtable_memory, which "
-					   "recent versions share, is %d MB.",
+			 errmsg("out of kvfdw memtable memory for %u shards", map->nshards),
+			 errdetail("The shards of all tables in use need %zu MB; \"kvfdw.memtable_memory\", "
+					   "which also holds recent rows, is %d MB.",
 					   bytes / megabyte + 1, kv_memtable_memory_mb),
-			 errhint("Set kvfdw.memtable_memory to %zu MB or more.",
+			 errhint("Set \"kvfdw.memtable_memory\" to %zu MB or more.",
 					 Max(bytes + bytes / 4, (Size) kv_memtable_memory_mb * megabyte) / megabyte +
 					 16)));
 }
@@ -610,8 +610,8 @@ tell_of_value_file(const KvStore *store, KvAddress address)
 
 	if (stat(path, &info) == 0 && info.st_size > 0)
 		ereport(LOG,
-				(errmsg("kvfdw removes value file \"%s\" of %llu bytes, which no shard lists",
-						path, (unsigned long long) info.st_size)));
+				(errmsg("removing value file \"%s\": no shard lists it", path),
+				 errdetail("The file has %llu bytes.", (unsigned long long) info.st_size)));
 }
 
 /* Is the value file listed by a shard in the map, or retired there? */

@@ -22,6 +22,7 @@
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
 
+#include "report.h"
 #include "engine/base/types.h"
 #include "engine/base/worker.h"
 #include "engine/format/format.h"
@@ -118,8 +119,8 @@ kv_sweep_databases(void)
 		else if (!told)
 		{
 			told = true;
-			kv_worker_missed("kvfdw sweep",
-							 "Directories that no table names remain until the next start.");
+			kv_report_not_started("kvfdw sweep",
+								  "Directories without a table remain until the next start.");
 		}
 	}
 }

@@ -59,10 +59,10 @@ resume(const KvControlFile *control, bool finished, uint64 next_xid)
 		if (kv_incarnations->ndead == KV_MAX_INCARNATIONS)
 			ereport(FATAL,
 					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-					 errmsg("kvfdw has been restarted %d times without settling its tables",
+					 errmsg("kvfdw has been restarted %d times without recovering all tables",
 							KV_MAX_INCARNATIONS),
-					 errdetail("Some table could not be recovered at any of them; the server log "
-							   "tells which."),
+					 errdetail("The server log of each start names the tables that could not be "
+							   "recovered."),
 					 errhint("Restore the data directory from a backup.")));
 		dead = &kv_incarnations->dead[kv_incarnations->ndead++];
 		dead->number = kv_incarnations->current++;
@@ -183,7 +183,7 @@ kv_incarnation_startup(void)
 	if (control == NULL && !pg_strong_random(&kv_base->directory_id, sizeof(kv_base->directory_id)))
 		ereport(FATAL,
 				(errcode(ERRCODE_INTERNAL_ERROR),
-				 errmsg("could not make an id for the directory \"kvfdw\"")));
+				 errmsg("could not generate random numbers")));
 	if (control == NULL)
 		kv_spaces_begin(NULL);
 	plan_reset(pg_control, control, &reset);

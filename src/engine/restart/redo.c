@@ -116,8 +116,9 @@ put_aside(const KvStoreKey *key)
 	ereport(WARNING,
 			(errmsg("kvfdw foreign table with OID %u in database with OID %u is now unusable",
 					key->relid, key->dboid),
-			 errdetail("WAL replay could not be applied to it: %s.", error->message),
-			 errhint("Replay of other tables continues. Find its name with: SELECT %u::regclass;",
+			 errdetail("WAL could not be replayed into the table: %s. Replay of other tables "
+					   "continues.", error->message),
+			 errhint("To find the name of the table, run in its database: SELECT %u::regclass;",
 					 key->relid)));
 	one = pass_over(key);
 	one->absent = false;
@@ -321,7 +322,7 @@ redo_create(const char *data)
 		KvPassed   *one = pass_over(&create->store);
 
 		one->absent = false;
-		snprintf(one->why, sizeof(one->why), "Directory \"%s\" is of another store.",
+		snprintf(one->why, sizeof(one->why), "Directory \"%s\" belongs to another store.",
 				 kv_path_store(&create->store));
 		return;
 	}
@@ -477,9 +478,7 @@ redo_record(XLogReaderState *record)
 											  XLogRecGetData(record), XLogRecGetDataLen(record));
 
 	if (!kv_engine_ready())
-		ereport(FATAL,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("kvfdw must be loaded via shared_preload_libraries")));
+		kv_report_not_preloaded(FATAL);
 	if (redo_context == NULL)
 		redo_context = AllocSetContextCreate(TopMemoryContext, "kvfdw redo",
 											 ALLOCSET_DEFAULT_SIZES);

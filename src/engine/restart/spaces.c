@@ -50,8 +50,9 @@ claim_all(void)
 		if (kv_space_claim(lfirst_oid(cell)))
 			continue;
 		ereport(LOG,
-				(errmsg("could not look through tablespace %u", lfirst_oid(cell)),
-				 errdetail("Values of kvfdw tables in it are found when they are used.")));
+				(errmsg("could not search tablespace with OID %u for values of kvfdw tables",
+						lfirst_oid(cell)),
+				 errdetail("kvfdw searches it again when a table with values there is used.")));
 		all = false;
 	}
 	return all;
@@ -91,7 +92,7 @@ kv_spaces_part(void)
 	if (!pg_strong_random(&kv_base->server_id, sizeof(kv_base->server_id)))
 		ereport(FATAL,
 				(errcode(ERRCODE_INTERNAL_ERROR),
-				 errmsg("could not make an id for the server")));
+				 errmsg("could not generate random numbers")));
 }
 
 void

@@ -128,8 +128,8 @@ refuse(const KvControlFile *control, const char *why)
 					   (unsigned long long) control->system_identifier,
 					   (unsigned long long) GetSystemIdentifier(), why),
 			 errhint("If this cluster was made by pg_upgrade, run kvfdw_upgrade with the old and "
-					 "the new data directory. Else put the directory \"kvfdw\" of this cluster in "
-					 "its place.")));
+					 "the new data directory. Otherwise put back the directory \"kvfdw\" of this "
+					 "cluster.")));
 }
 
 bool
@@ -140,7 +140,7 @@ kv_take_over(const KvControlFile *control, const ControlFileData *pg_control)
 	if (access(KV_UPGRADING_PATH, F_OK) == 0)
 		ereport(FATAL,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("directory \"kvfdw\" is not complete, because kvfdw_upgrade has not ended"),
+				 errmsg("directory \"kvfdw\" is incomplete because kvfdw_upgrade was interrupted"),
 				 errhint("Run kvfdw_upgrade again.")));
 	if (control == NULL || control->system_identifier == GetSystemIdentifier())
 		return false;
@@ -151,7 +151,7 @@ kv_take_over(const KvControlFile *control, const ControlFileData *pg_control)
 	if (highest_xid(control) > next_xid)
 		refuse(control, "Its transactions are later than this cluster's.");
 	ereport(LOG,
-			(errmsg("directory \"kvfdw\" of the cluster with system identifier %llu is taken over",
+			(errmsg("taking over directory \"kvfdw\" of the cluster with system identifier %llu",
 					(unsigned long long) control->system_identifier)));
 	return true;
 }
@@ -162,11 +162,11 @@ kv_take_over_guard_upgrade(void)
 	if (IsBinaryUpgrade && !allow_upgrade && kv_numbered_entries(KV_DIRECTORY, ERROR) != NIL)
 		ereport(FATAL,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("pg_upgrade does not take the rows of kvfdw tables along"),
-				 errdetail("They are in the directory \"kvfdw\" of the old cluster, which the "
-						   "script that pg_upgrade writes would delete."),
-				 errhint("Call pg_upgrade with -o \"-c kvfdw.allow_pg_upgrade=on\", and then "
-						 "kvfdw_upgrade, before the new server is started.")));
+				 errmsg("pg_upgrade does not copy the rows of kvfdw tables"),
+				 errdetail("The rows are stored in the directory \"kvfdw\" of the old cluster, "
+						   "which the script that pg_upgrade writes would delete."),
+				 errhint("Run pg_upgrade with -o \"-c kvfdw.allow_pg_upgrade=on\", then run "
+						 "kvfdw_upgrade before you start the new server.")));
 }
 
 /* The WAL is about to be replayed into nothing, and then let go of. */
@@ -176,8 +176,7 @@ kv_take_over_guard_crash(void)
 	if (access(KV_TOKEN_PATH, F_OK) == 0)
 		ereport(FATAL,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("directory \"kvfdw\" is empty, but the server that has crashed had one "
-						"with data"),
+				 errmsg("directory \"kvfdw\" is empty, but had data before the server crashed"),
 				 errhint("Make sure that its file system is mounted.")));
 }
 
@@ -238,8 +237,9 @@ kv_unwritten_has(Oid dboid, Oid relid)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("file \"%s\" is damaged", path),
-				 errhint("Put it back as kvfdw_upgrade has copied it. Without it tables that were "
-						 "never written to are taken for missing ones.")));
+				 errdetail("Without this file kvfdw takes tables that were never written for "
+						   "missing ones."),
+				 errhint("Put back the file that kvfdw_upgrade copied.")));
 	oids = (const uint32 *) (file + 1);
 	for (int i = 0; i < file->n && !found; i++)
 		found = oids[i] == relid;

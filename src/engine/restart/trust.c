@@ -268,7 +268,7 @@ reset_store(KvStore *store, const KvReset *reset)
 	else if (reset->images_old)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("the last restartpoint is ahead of what was made durable of the table")));
+				 errmsg("the last restartpoint is later than the last durable state of the table")));
 	else if (reset->backup.redo != 0)
 	{
 		choose_images(store, reset);
@@ -328,10 +328,11 @@ kv_trust_reset_stores(const KvReset *reset)
 		(void) kv_visit_stores(attempt_reset, reset);
 		if (salvaged > 0)
 			ereport(LOG,
-					(errmsg("recovering %d kvfdw tables with wal level \"none\" after an unclean "
-							"shutdown",
+					(errmsg("resetting %d kvfdw tables with wal level \"none\" to their last "
+							"checkpoint",
 							salvaged),
-					 errdetail("Rows written since the last checkpoint may be lost.")));
+					 errdetail("The server was not shut down cleanly, or its files were copied. "
+							   "Rows written since that checkpoint may be lost.")));
 	}
 
 	/* not before what is lost with it is noted */

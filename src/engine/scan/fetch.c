@@ -601,8 +601,9 @@ lost_in_page_cache(KvScan *scan, const KvRead *reads, int nreads)
 			ereport(LOG,
 					(errmsg("page cache had wrong bytes of file \"%s\"",
 							kv_path_value(&store->key, reads[i].file)),
-					 errdetail("Offset %llu, length %u. The file itself has the right ones.",
-							   (unsigned long long) reads[i].offset, reads[i].len)));
+					 errdetail("The %u bytes at offset %llu are right on the device, and were read "
+							   "from there.",
+							   reads[i].len, (unsigned long long) reads[i].offset)));
 	}
 	return lost;
 }

@@ -197,7 +197,7 @@ check_count(KvStore *store, uint32 shard_id)
 	for (int i = 0; i < shard->nvalue_files; i++)
 		taken += kv_value_file_taken(shard, &kv_value_files(shard)[i]);
 	if (taken != kv_shard_value_bytes(shard))
-		elog(LOG, "kvfdw shard %u counts %llu bytes of values, its chunks have %llu", shard_id,
+		elog(LOG, "kvfdw shard %u counts %llu bytes of values, its files have %llu", shard_id,
 			 (unsigned long long) kv_shard_value_bytes(shard), (unsigned long long) taken);
 	LWLockRelease(&shard->lock);
 }

@@ -209,8 +209,8 @@ kv_shard_cut(KvStore *store, uint32 shard_id, bool *outgrown)
 		ereport(MyBackendType == B_BACKEND ? NOTICE : LOG,
 				(errmsg("could not add a shard after shard %u of %s",
 						shard_id, kv_table_label(store->key.dboid, store->key.relid)),
-				 errdetail("Greater keys were written to it faster than the new shard could be "
-						   "made."),
+				 errdetail("Rows with greater keys were written faster than the new shard could be "
+						   "created."),
 				 errhint("Retry when the write rate is lower.")));
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);

@@ -153,13 +153,13 @@ kv_shard_ids_report(const KvChange *change)
 		return;
 	ereport(WARNING,
 			(change->published ?
-			 errmsg("%s is running out of shard numbers (%u of %u used)",
+			 errmsg("%s is running out of shard ids (%u of %u used)",
 					kv_table_label(key->dboid, key->relid), change->after->next_shard_id,
 					all_ids()) :
-			 errmsg("%s has used up its shard numbers (%u of %u used)",
+			 errmsg("%s has used up its shard ids (%u of %u used)",
 					kv_table_label(key->dboid, key->relid), change->before->next_shard_id,
 					all_ids()),
-			 errdetail("A table without free shard numbers cannot be split, and its shards grow."),
+			 errdetail("A table without unused shard ids cannot be split, and its shards grow."),
 			 errhint("Copy the rows into a new table.")));
 }
 

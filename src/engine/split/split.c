@@ -556,10 +556,9 @@ static void
 report_failure(const KvSplit *split)
 {
 	static const char *const details[] = {
-		[KV_SPLIT_OUTRUN] = "It was being written faster than it could be copied.",
-		[KV_SPLIT_LACKS_MEMORY] =
-			"The shared memory of kvfdw.memtable_memory has no room for its new shards.",
-		[KV_SPLIT_UNSYNCED] = "Values that were moved are still to be made durable by a commit."
+		[KV_SPLIT_OUTRUN] = "The shard was written faster than it could be copied.",
+		[KV_SPLIT_LACKS_MEMORY] = "The new shards do not fit in \"kvfdw.memtable_memory\".",
+		[KV_SPLIT_UNSYNCED] = "Open transactions have yet to make moved values durable."
 	};
 	const KvStoreKey *key = &split->store->key;
 
@@ -567,11 +566,11 @@ report_failure(const KvSplit *split)
 		ereport(MyBackendType == B_BACKEND ? NOTICE : LOG,
 				(errmsg("could not split shard %u of %s",
 						split->shard_id, kv_table_label(key->dboid, key->relid)),
-				 errdetail("%s", details[split->failure]),
+				 errdetail_internal("%s", details[split->failure]),
 				 split->failure == KV_SPLIT_OUTRUN ?
 				 errhint("Retry when the write rate is lower.") :
 				 split->failure == KV_SPLIT_LACKS_MEMORY ?
-				 errhint("Increase kvfdw.memtable_memory and restart the server.") :
+				 errhint("Increase \"kvfdw.memtable_memory\" and restart the server.") :
 				 errhint("Retry when transactions that are open now have ended.")));
 }
 

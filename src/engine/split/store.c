@@ -37,7 +37,8 @@ wait_until_ready(KvStore *store, uint32 shard_id)
 		if (kv_backups_run())
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_IN_USE),
-					 errmsg("cannot split a table while a base backup is being taken")));
+					 errmsg("cannot split %s while a base backup is running",
+							kv_table_label(store->key.dboid, store->key.relid))));
 		if (pg_atomic_read_u32(&store->images_failed) - failed >= KV_IMAGE_FAILURES)
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

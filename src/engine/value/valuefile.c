@@ -114,7 +114,7 @@ kv_value_problem(const KvStoreKey *store, uint32 opening, KvKey key, const KvVer
 		got = kv_io_try_read(file, buffer, len, start, KV_IO_VALUE_READ);
 		*err = Max(-got, 0);
 		if (got < (int) (offset - start + version->len))
-			return *err != 0 ? "value cannot be read" : "value is cut off";
+			return *err != 0 ? "value could not be read" : "value is truncated";
 	}
 	return kv_value_matches(store, key, buffer + (offset - start), version) ? NULL :
 		"value does not match its checksum";
@@ -136,11 +136,11 @@ kv_value_verify(const KvStoreKey *store, KvKey key, const char *value,
 			(errcode(ERRCODE_DATA_CORRUPTED),
 			 errmsg("value does not match its checksum in file \"%s\"",
 					kv_path_value(store, kv_file_of(KV_LOCATION_ADDRESS(version->location)))),
-			 errdetail("Offset %llu, length %u, encoded key \\x%s%s.",
+			 errdetail("The value has %u bytes at offset %llu; its encoded key is \\x%s%s.",
+					   version->len,
 					   (unsigned long long) kv_offset_of(KV_LOCATION_ADDRESS(version->location)),
-					   version->len, hex, shown < key.len ? "…" : ""),
-			 errhint("Other keys of the table are not affected; kvfdw_check() lists every damaged "
-					 "entry.")));
+					   hex, shown < key.len ? "..." : ""),
+			 errhint("Run kvfdw_check() for the table to list every damaged value.")));
 	return false;
 }
 

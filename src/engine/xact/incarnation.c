@@ -19,7 +19,9 @@ void
 kv_incarnations_init(void)
 {
 	if (!pg_strong_random(&kv_incarnations->run, sizeof(kv_incarnations->run)))
-		ereport(FATAL, (errmsg("could not generate random numbers")));
+		ereport(FATAL,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("could not generate random numbers")));
 	pg_atomic_init_u64(&kv_incarnations->replayed_horizon, 0);
 }
 

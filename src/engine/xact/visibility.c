@@ -88,11 +88,10 @@ require_clog(uint64 xid)
 	if (unlikely(!kv_clog_has(xid)))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("outcome of transaction %llu, which has changed a kvfdw table, is no "
-						"longer known",
+				 errmsg("status of transaction %llu, which changed a kvfdw table, is unknown",
 						(unsigned long long) xid),
-				 errdetail("The server has removed the part of its commit log that has it before "
-						   "the table has noted the outcome."),
+				 errdetail("The commit log was truncated before the table had recorded whether the "
+						   "transaction committed."),
 				 errhint("Restore the table's rows from a backup.")));
 }
 

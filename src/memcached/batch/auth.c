@@ -85,7 +85,7 @@ log_refusal(const KvMcRequest *request)
 	name[length] = '\0';
 	ereport(LOG,
 			(errcode(ERRCODE_INVALID_PASSWORD),
-			 errmsg("authentication of a client of memcached failed for role \"%s\"", name)));
+			 errmsg("memcached authentication failed for role \"%s\"", name)));
 }
 
 void

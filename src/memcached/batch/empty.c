@@ -84,7 +84,7 @@ check_later(Oid role)
 		if (XactReadOnly)
 			error = "25006 server is read-only";
 		else if (!kv_mc_tables_may_truncate(role))
-			error = "42501 permission denied to empty any table that is served";
+			error = "42501 permission denied to truncate any served table";
 		CommitTransactionCommand();
 		MemoryContextSwitchTo(TopMemoryContext);
 	}
@@ -163,11 +163,11 @@ do_later(Oid role, int64 exptime, KvMcReply *reply)
 	if (due == 0)				/* the beginning of the year 2000, which would mean none */
 		due = 1;
 	if (error == NULL && kv_mc_shared->reaper_latch == NULL)
-		error = "55000 process \"kvfdw memcached reaper\" does not run";
+		error = "55000 background worker \"kvfdw memcached reaper\" is not running";
 	if (error != NULL)
 		reply_error(reply, error);
 	else if (!note_later(role, due))
-		reply_error(reply, "53400 too many roles have asked for a flush_all with a delay");
+		reply_error(reply, "53400 too many roles have a delayed flush_all pending");
 	else
 		kv_mc_counts[KV_MC_COUNT_FLUSHES_ALL]++;
 }

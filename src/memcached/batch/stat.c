@@ -5,6 +5,7 @@
 #include "memcached/batch/batch.h"
 
 #include "clock.h"
+#include "report.h"
 
 #include <sys/resource.h>
 #include <sys/time.h>

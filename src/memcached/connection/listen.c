@@ -45,7 +45,7 @@ add_listener(int fd)
 	if (listen(fd, SOMAXCONN) != 0 || epoll_ctl(listen_epoll, EPOLL_CTL_ADD, fd, &event) != 0)
 		ereport(FATAL,
 				(errcode_for_socket_access(),
-				 errmsg("could not listen for clients of memcached: %m")));
+				 errmsg("could not listen for memcached clients: %m")));
 	listeners[nlisteners++] = fd;
 }
 
@@ -120,7 +120,7 @@ listen_on(const struct addrinfo *address, const char *name, bool first)
 	{
 		ereport(LOG,
 				(errcode_for_socket_access(),
-				 errmsg("could not listen for clients of memcached on address \"%s\", port %d: %m",
+				 errmsg("could not listen for memcached clients at address \"%s\", port %d: %m",
 						name, kv_mc_port)));
 		return false;
 	}
@@ -143,7 +143,7 @@ resolve(const char *name)
 	if (err == 0)
 		return found;
 	ereport(LOG,
-			(errmsg("could not translate address \"%s\" of kvfdw.memcached_listen: %s",
+			(errmsg("could not translate \"%s\" in \"kvfdw.memcached_listen\" to an address: %s",
 					name, gai_strerror(err))));
 	return NULL;
 }
@@ -219,8 +219,9 @@ listen_tcp(void)
 	if (failed >= 0)
 		ereport(FATAL,
 				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("clients of memcached cannot be served at \"%s\", port %d",
-						(char *) list_nth(names, failed), kv_mc_port)));
+				 errmsg("could not listen for memcached clients at address \"%s\", port %d",
+						(char *) list_nth(names, failed), kv_mc_port),
+				 errdetail("The previous message in the server log has the reason.")));
 	pfree(addresses);
 }
 
@@ -250,11 +251,12 @@ listen_unix(void)
 	if (length >= (int) sizeof(address.sun_path))
 		ereport(FATAL,
 				(errcode(ERRCODE_NAME_TOO_LONG),
-				 errmsg("path of the Unix socket in directory \"%s\" is too long", kv_mc_socket)));
+				 errmsg("Unix-domain socket path \"%s/.s.kvfdw.%d\" is too long (maximum %d bytes)",
+						kv_mc_socket, kv_mc_port, (int) sizeof(address.sun_path) - 1)));
 	if (socket_in_use(&address))
 		ereport(FATAL,
 				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("another process listens at \"%s\"", address.sun_path)));
+				 errmsg("another process listens at socket \"%s\"", address.sun_path)));
 	(void) unlink(address.sun_path);
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	mask = umask(0007);
@@ -263,7 +265,7 @@ listen_unix(void)
 	if (bound != 0)
 		ereport(FATAL,
 				(errcode_for_socket_access(),
-				 errmsg("could not listen for clients of memcached at \"%s\": %m",
+				 errmsg("could not listen for memcached clients at socket \"%s\": %m",
 						address.sun_path)));
 	strlcpy(unix_path, address.sun_path, sizeof(unix_path));
 	add_listener(fd);
@@ -287,8 +289,8 @@ kv_mc_listen_all(int epoll_fd)
 		listen_unix();
 	if (nlisteners == 0 && kv_mc_my_number == 0)
 		ereport(LOG,
-				(errmsg("clients of memcached have no address to connect to"),
-				 errhint("Set kvfdw.memcached_listen or kvfdw.memcached_socket.")));
+				(errmsg("kvfdw listens for memcached clients at no address"),
+				 errhint("Set \"kvfdw.memcached_listen\" or \"kvfdw.memcached_socket\".")));
 }
 
 void
@@ -360,8 +362,11 @@ kv_mc_connection_room(void)
 		return wanted;
 	wanted = Max((int64) limit.rlim_cur - max_files_per_process - SPARE_FILES, SPARE_FILES);
 	ereport(LOG,
-			(errmsg("process \"kvfdw memcached %d\" takes %d connections only", kv_mc_my_number,
-					wanted),
-			 errhint("Raise the limit of open files of the server.")));
+			(errmsg("background worker \"kvfdw memcached %d\" accepts only %d of %d connections",
+					kv_mc_my_number, wanted, kv_mc_max_connections),
+			 errdetail("A process of this server may have %llu open files.",
+					   (unsigned long long) limit.rlim_cur),
+			 errhint("Raise the limit of open files (\"ulimit -n\", or \"LimitNOFILE=\" of a systemd "
+					 "service).")));
 	return wanted;
 }

@@ -35,14 +35,14 @@ obstacle_message(KvMcObstacle obstacle)
 		case KV_MC_ROW_LOCKED:
 			return "55P03 row is locked by another transaction";
 		case KV_MC_ROW_BUSY:
-			return "40001 row is changed by others all the time";
+			return "40001 row was concurrently updated too many times";
 		case KV_MC_TABLE_BUSY:
 		case KV_MC_FLUSHING:
 			return "57P03 table is being changed";
 		case KV_MC_TABLE_CLOSED:
 			return "57P03 table is being recovered";
 		case KV_MC_NO_ROOM:
-			return "53200 there is no memory for recent versions now";
+			return "53200 out of kvfdw memtable memory";
 		case KV_MC_NO_OBSTACLE:
 			break;
 	}

@@ -38,7 +38,7 @@ listen_on(int i, const struct sockaddr *address, socklen_t length, int epoll_fd)
 	{
 		ereport(LOG,
 				(errcode_for_socket_access(),
-				 errmsg("could not take datagrams of memcached's clients at port %d: %m",
+				 errmsg("could not receive memcached datagrams at port %d: %m",
 						kv_mc_udp_port)));
 		close(fd);
 		return;
@@ -59,9 +59,8 @@ kv_mc_udp_listen(int epoll_fd)
 	if (kv_mc_auth != KV_MC_AUTH_NONE)
 	{
 		ereport(LOG,
-				(errmsg("no datagrams of memcached's clients are taken where they must "
-						"authenticate"),
-				 errhint("Set kvfdw.memcached_udp_port to 0.")));
+				(errmsg("cannot receive memcached datagrams because clients must authenticate"),
+				 errhint("Set \"kvfdw.memcached_udp_port\" to 0.")));
 		return;
 	}
 	listen_on(0, (struct sockaddr *) &four, sizeof(four), epoll_fd);

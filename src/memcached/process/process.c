@@ -38,12 +38,14 @@ kv_mc_check_role(void)
 	if (kv_mc_auth == KV_MC_AUTH_NONE && superuser())
 		ereport(FATAL,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("clients of memcached are not served as superuser \"%s\"", kv_mc_role),
-				 errhint("Set kvfdw.memcached_role to another role, or kvfdw.memcached_auth to "
-						 "password.")));
+				 errmsg("cannot serve memcached clients as superuser \"%s\"", kv_mc_role),
+				 errhint("Set \"kvfdw.memcached_role\" to a role that is not a superuser, or "
+						 "\"kvfdw.memcached_auth\" to \"password\".")));
 	if (get_role_oid(kv_mc_role, true) != GetUserId())
 		ereport(FATAL,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("role \"%s\" is not the one any more that process \"%s\" has", kv_mc_role,
-						MyBgworkerEntry->bgw_name)));
+				 errmsg("background worker \"%s\" does not run as role \"%s\" any longer",
+						MyBgworkerEntry->bgw_name, kv_mc_role),
+				 errdetail("The role was dropped or renamed, or the name has become that of "
+						   "another role. The server starts the worker again.")));
 }

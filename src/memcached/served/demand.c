@@ -80,11 +80,11 @@ kv_mc_lacks_column(const KvMcTable *table, const KvMcRequest *request)
 		 request->command == KV_MC_DECR))
 		expires = true;
 	if (table->expires == 0 && expires)
-		return "0A000 table keeps no times of expiry";
+		return "0A000 table has no column for expiry times";
 	if (table->flags == 0 &&
 		((stores_item(request) && request->flags != 0) || request->stale || request->recache ||
 		 (request->command == KV_MC_META_GET && request->vivify_exptime != KV_MC_NO_VIVIFY)))
-		return "0A000 table keeps no flags";
+		return "0A000 table has no column for flags";
 	return NULL;
 }
 

@@ -548,6 +548,6 @@ kv_mc_tables_truncate(Oid role)
 	if (complete && n == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("permission denied to empty any table that is served")));
+				 errmsg("permission denied to truncate any served table")));
 	return complete;
 }
