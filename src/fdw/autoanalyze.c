@@ -94,6 +94,9 @@ find_threshold(Oid relid, double *reltuples, double *threshold)
 	return true;
 }
 
+/* What is analyzed, for messages after an error. */
+static char label[3 * NAMEDATALEN];
+
 static void
 report(Oid relid, TimestampTz began)
 {
@@ -114,10 +117,9 @@ analyze(Oid relid)
 	memset(&params, 0, sizeof(params));
 	params.options = VACOPT_ANALYZE | VACOPT_SKIP_LOCKED;
 	params.KV_LOG_ANALYZE_DURATION = -1;
-	pgstat_report_activity(STATE_RUNNING,
-						   psprintf("kvfdw: ANALYZE %s.%s",
-									get_namespace_name(get_rel_namespace(relid)),
-									get_rel_name(relid)));
+	snprintf(label, sizeof(label), "%s.%s", get_namespace_name(get_rel_namespace(relid)),
+			 get_rel_name(relid));
+	pgstat_report_activity(STATE_RUNNING, psprintf("kvfdw: ANALYZE %s", label));
 	kv_begin_cost_delay();
 	analyze_rel(relid, NULL, &params, NIL, false, NULL);
 	VacuumCostActive = false;
@@ -162,7 +164,9 @@ after_error(MemoryContext context, const KvChanges *changes)
 
 	HOLD_INTERRUPTS();
 	MemoryContextSwitchTo(context);
-	if (canceled)
+	if (canceled && label[0] != '\0')
+		ereport(LOG, (errmsg("canceling automatic analyze of foreign table \"%s\"", label)));
+	else if (canceled)
 		ereport(LOG,
 				(errmsg("canceling automatic analyze of %s",
 						kv_table_label(MyDatabaseId, changes->relid))));
@@ -214,6 +218,7 @@ kv_analyze_worker_main(Datum arg)
 			CHECK_FOR_INTERRUPTS();
 			kv_changes_again(MyDatabaseId, lfirst(cell));
 			SetCurrentStatementStartTimestamp();
+			label[0] = '\0';
 			StartTransactionCommand();
 			look_at(lfirst(cell));
 			CommitTransactionCommand();

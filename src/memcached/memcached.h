@@ -38,8 +38,8 @@ extern PGDLLEXPORT void kv_memcached_main(Datum arg);
 #define KV_MC_FLUSHER		"kvfdw memcached flusher"
 #define KV_MC_NO_FLUSHER	"Other clients wait while WAL is flushed for the writes of one."
 #define KV_MC_REAPER		"kvfdw memcached reaper"
-#define KV_MC_NO_REAPER		"Expired rows are not removed, flush_all with a delay is refused, and " \
-							"so are writes while memtable memory is short."
+#define KV_MC_NO_REAPER		"Expired rows are not removed, flush_all with a delay is refused, " \
+							"and so are writes while memtable memory is short."
 
 /* The process "kvfdw memcached reaper".  Does not return. */
 extern PGDLLEXPORT void kv_memcached_reaper_main(Datum arg);

@@ -141,8 +141,8 @@ kv_mark_raise_missing(Oid relid)
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("data of foreign table \"%s\" is missing", get_rel_name(relid)),
-			 errdetail("The catalog says that the table has data, but directory \"kvfdw/%u/%u\" has "
-					   "none.",
+			 errdetail("The catalog says that the table has data, but directory \"kvfdw/%u/%u\" "
+					   "has none.",
 					   MyDatabaseId, relid),
 			 errhint(RecoveryInProgress() ?
 					 "Re-create the standby server from a new base backup that has the directory "

@@ -99,7 +99,8 @@ check_supported(Oid relid)
 	if (level == KV_WAL_NONE)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("cannot store foreign table \"%s\" in a tablespace because of its wal level",
+				 errmsg("cannot store foreign table \"%s\" in a tablespace because of its wal "
+						"level",
 						get_rel_name(relid)),
 				 errdetail("The table has the wal level \"none\"."),
 				 errhint("Set the option \"wal\" to \"full\" or \"keys\", or leave out the option "

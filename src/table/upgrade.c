@@ -109,7 +109,8 @@ check_tablespace(Oid relid)
 	if (OidIsValid(kv_tablespace_of(relid)) || kv_store_has_tablespaces(MyDatabaseId, relid))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("kvfdw_upgrade cannot copy values of foreign table \"%s\" from a tablespace",
+				 errmsg("kvfdw_upgrade cannot copy values of foreign table \"%s\" from a "
+						"tablespace",
 						get_rel_name(relid)),
 				 errhint("Before you run pg_upgrade, move the values with ALTER FOREIGN TABLE ... "
 						 "OPTIONS (DROP tablespace) and kvfdw_compact().")));

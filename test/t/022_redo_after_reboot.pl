@@ -67,7 +67,7 @@ caught_up($node, $standby);
 $standby->safe_psql('postgres', 'CHECKPOINT');
 isnt(answer($standby, $restartpoint), $before, 'a restartpoint at the end of the recovery of the primary');
 my $copy = kv_standby($standby, 'copy');
-my $ahead = qr/the last restartpoint is ahead of what was made durable/i;
+my $ahead = qr/the last restartpoint is later than the last durable state/i;
 for ([ $copy, "a backup of the standby" ], [ $standby, 'the standby after power loss' ])
 {
 	my ($server, $what) = @$_;

@@ -15,7 +15,7 @@ plan skip_all => 'heap has no images' if heap_only();
 my $node = kv_cluster('one_recovery', 'kvfdw.flush_after' => 3600, autovacuum => 'off', checkpoint_timeout => '1h', restart_after_crash => 'off');
 my $data = $node->data_dir;
 my @levels = qw(full keys none);
-my $salvaged = qr/recovering \d+ kvfdw tables with wal level "none"/;
+my $salvaged = qr/resetting \d+ kvfdw tables with wal level "none"/;
 my $fill = 'SELECT g, rpad(md5(g::text), 200 + g % 3000, md5(g::text)) FROM generate_series';
 
 # What the log has got since the last call.

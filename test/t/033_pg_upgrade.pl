@@ -65,12 +65,12 @@ sub logs { return join '', map { slurp_file($_) } glob $new->data_dir . '/pg_upg
 # ---- pg_upgrade, which does not know ----
 refused(qr/pg_upgrade has made no kvfdw tables in the new cluster/, 'before pg_upgrade');
 unlike(pg_upgrade('--check'), qr/Clusters are compatible/, 'an old server with tables does not start under pg_upgrade');
-like(logs(), qr/FATAL:  pg_upgrade does not take the rows of kvfdw tables along.*HINT:  Call pg_upgrade with -o/s, 'it says why, and what to do');
+like(logs(), qr/FATAL:  pg_upgrade does not copy the rows of kvfdw tables.*HINT:  Run pg_upgrade with -o/s, 'it says why, and what to do');
 my @allow = ('-o', '-c kvfdw.allow_pg_upgrade=on');
 is(outcome_of('pg_ctl', '-s', '-w', '-D', $old->data_dir, '-l', $old->logfile, '-o', '-b -c kvfdw.allow_pg_upgrade=on', 'start'), '', 'if it is allowed it starts');
 {
 	local $ENV{PGAPPNAME} = 'pg_dump';
-	like(outcome_of('psql', '-X', '-d', $old->connstr('postgres'), '-c', 'SELECT 1'), qr/pg_upgrade cannot carry column "v" of foreign table "oids".*type pair/s, 'a column that names objects of the catalog: refused to pg_dump');
+	like(outcome_of('psql', '-X', '-d', $old->connstr('postgres'), '-c', 'SELECT 1'), qr/pg_upgrade cannot preserve column "v" of foreign table "oids".*type pair/s, 'a column that names objects of the catalog: refused to pg_dump');
 }
 outcome_of('psql', '-X', '-d', $old->connstr('postgres'), '-c', 'DROP FOREIGN TABLE oids');
 outcome_of('pg_ctl', '-s', '-w', '-D', $old->data_dir, 'stop');
@@ -176,7 +176,7 @@ SKIP: {
 	local $ENV{PATH} = "$dir:$ENV{PATH}";
 	upgrade($old->data_dir, $new->data_dir);
 }
-not_started($new, qr/FATAL:  directory "kvfdw" is not complete, because kvfdw_upgrade has not ended/, 'after half a copy');
+not_started($new, qr/FATAL:  directory "kvfdw" is incomplete because kvfdw_upgrade was interrupted/, 'after half a copy');
 like(upgrade($old->data_dir, $new->data_dir), qr/takes the tables over when it is started/, 'kvfdw_upgrade --copy, again');
 refused(qr/the directory is there already/, 'twice');
 $new->start;

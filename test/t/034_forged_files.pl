@@ -194,7 +194,7 @@ $node->stop;
 	write_file("$data/kvfdw/$file", $bytes);
 }
 $node->start;
-like($node->safe_psql('postgres', q{SELECT string_agg(problem, ', ') FROM kvfdw_check('run_twice')}), qr/value has bytes of another one's/, 'two entries of one value are found by kvfdw_check');
+like($node->safe_psql('postgres', q{SELECT string_agg(problem, ', ') FROM kvfdw_check('run_twice')}), qr/value overlaps another value/, 'two entries of one value are found by kvfdw_check');
 damaged('run_twice', 'SELECT v FROM run_twice');
 recovers('run_twice');
 is(kv_check_clean($node, 'run_twice'), '', 'and sound again');

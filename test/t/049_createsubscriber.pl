@@ -27,7 +27,7 @@ my $token = slurp_file($standby->data_dir . '/kvfdw.id');
 my ($out, $err) = ('', '');
 ok(IPC::Run::run([ 'pg_createsubscriber', '-D', $standby->data_dir, '-P', $primary->connstr('postgres'), '-d', 'postgres', '-p', $standby->port, '-s', $standby->host ], '>', \$out, '2>', \$err), 'pg_createsubscriber') or diag($out . $err);
 $standby->start;
-like(slurp_file($standby->logfile), qr/directory "kvfdw" of the cluster with system identifier \d+ is taken over/, 'it takes its directory over');
+like(slurp_file($standby->logfile), qr/taking over directory "kvfdw" of the cluster with system identifier \d+/, 'it takes its directory over');
 is(tables_differ($standby, 't', 'heap', 'k'), '', 'it has the rows');
 is(kv_check_clean($standby, 't'), '', 'sound');
 like(answer($standby, 'SELECT count(*) FROM keys'), qr/error/, 'what a standby cannot have is an error here, too');

@@ -177,7 +177,7 @@ cmp_ok(scalar(holders()), '>=', 2, 'readers and the writer have its file');
 unlink $file;
 $log = -s $node->logfile;
 is(right_from('q', 11001, 11600, 'a') . ' ' . stat_of('"on"'), '600|t f', 'with the file gone');
-like(substr(slurp_file($node->logfile), $log), qr/LOG:  kvfdw does without its second tier, file ".*": No such file/, '... and the log says so');
+like(substr(slurp_file($node->logfile), $log), qr/LOG:  cannot use second-tier cache file ".*": No such file/, '... and the log says so');
 $reader->query_safe($reads);
 ok(eval { wait_for('its room', sub { !holders() }) }, '... and nobody keeps its room') or diag $@;
 $reader->quit;
@@ -204,7 +204,7 @@ SKIP:
 			return stat_of('"on"') eq 'f';
 		});
 		is(answer($node, "SELECT count(*), bool_and(v = repeat(md5('a' || k), 90)) FROM q WHERE k BETWEEN $first AND $last"), '600|t', "$fault: the rows are right");
-		is(scalar(() = substr(slurp_file($node->logfile), $log) =~ /LOG:  kvfdw does without its second tier/g), 1, '... and the log says it once');
+		is(scalar(() = substr(slurp_file($node->logfile), $log) =~ /LOG:  cannot use second-tier cache file/g), 1, '... and the log says it once');
 		$node->safe_psql('postgres', q{ALTER SYSTEM RESET kvfdw.fault});
 		$node->restart;
 		wait_for('the tier', sub { stat_of('"on"') eq 't' });
@@ -217,7 +217,7 @@ SKIP:
 	$log = -s $node->logfile;
 	$node->append_conf('postgresql.conf', q{kvfdw.fault = 'tier_write:1+:ENOSPC'});
 	$node->start;
-	wait_for('the tier to fail', sub { substr(slurp_file($node->logfile), $log) =~ /LOG:  kvfdw does without its second tier, file ".*": No space left/ });
+	wait_for('the tier to fail', sub { substr(slurp_file($node->logfile), $log) =~ /LOG:  cannot use second-tier cache file ".*": No space left/ });
 	is(right('p', 6500, 'b') . (-e $file ? ' and a file' : ''), '6500|t', 'without room for its file the server starts');
 	$node->append_conf('postgresql.conf', q{kvfdw.fault = ''});
 	$node->restart;
@@ -259,7 +259,7 @@ my $inode = (stat $file)[1];
 $node->start;
 wait_for('the tier', sub { !-e $warm && substr(slurp_file($node->logfile), $log) =~ /second tier/ });
 is(stat_of('"on"') . ' ' . (stat $file)[1], "f $inode", 'a file that another server uses is left to it');
-like(substr(slurp_file($node->logfile), $log), qr/LOG:  kvfdw does without its second tier, file ".*": another server uses it/, '... and the log says so');
+like(substr(slurp_file($node->logfile), $log), qr/LOG:  cannot use second-tier cache file ".*": another server uses it/, '... and the log says so');
 close $other;
 $node->restart;
 wait_for('the tier', sub { stat_of('"on"') eq 't' });
@@ -339,7 +339,7 @@ append_to_file($file, slurp_file("$file.own"));
 $log = -s $node->logfile;
 is(right_from('q', 12001, 12600, 'a'), '600|t', 'with another file of that name');
 is(stat_of('"on"'), 'f', '... which is not read');
-like(substr(slurp_file($node->logfile), $log), qr/LOG:  kvfdw does without its second tier, file ".*": Stale file handle/, '... and the log says so');
+like(substr(slurp_file($node->logfile), $log), qr/LOG:  cannot use second-tier cache file ".*": Stale file handle/, '... and the log says so');
 
 is(kv_check_clean($node, 'q', 'p'), '', 'tables are sound');
 for my $path ('relative.tier', $node->data_dir . '/base/1.tier', '/tmp/file')

@@ -124,14 +124,14 @@ SKIP:
 	run('ALTER FOREIGN TABLE locked ADD COLUMN w int DEFAULT 1');
 	pass('who wants the lock of a table that is being analyzed gets it');
 	becomes('locked', $rows, 'and it is analyzed later');
-	like(slurp_file($node->logfile), qr/canceling the automatic analyze of table/, 'as the log says');
+	like(slurp_file($node->logfile), qr/canceling automatic analyze of foreign table/, 'as the log says');
 
 	# a cancel between two tables ends the analyze of neither
 	create('first', 'second');
 	worker_stop_points($node, 'next_analyze=wait');
 	run('INSERT INTO first SELECT g FROM generate_series(1, 300) g', 'INSERT INTO second SELECT g FROM generate_series(1, 300) g');
 	stopped($node, 'next_analyze');
-	my $canceled = sub { scalar(() = slurp_file($node->logfile) =~ /canceling the automatic analyze of table/g) };
+	my $canceled = sub { scalar(() = slurp_file($node->logfile) =~ /canceling automatic analyze of foreign table/g) };
 	my $before = $canceled->();
 	my $pid = run("SELECT pid FROM pg_stat_activity WHERE backend_type = 'kvfdw analyze'");
 	run("SELECT pg_cancel_backend($pid)");

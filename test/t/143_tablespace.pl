@@ -131,7 +131,7 @@ for my $case ([ 'SET kvfdw.fault', 'value_extend:5:kill', 0 ], [ 'SET kvfdw.faul
 	both('UPDATE T SET v = md5(v) || v WHERE k % 50 = 0');
 	cmp_ok($in->('disk'), '>', 0, "$where: some are where they were");
 	cmp_ok($in->('far'), '>', 0, "$where: what is new is in the new place");
-	like(answer($node, 'DROP TABLESPACE disk'), qr/is not empty.*Values of foreign table .* are leaving it/s, "$where: the old place is not dropped, and says why");
+	like(answer($node, 'DROP TABLESPACE disk'), qr/is not empty.*Values of foreign table .* are being moved out of it/s, "$where: the old place is not dropped, and says why");
 	query($_) for $move->('disk'), $compact;
 	same_as_heap($node, "back after $where");
 	lies_in($node, 'disk', "back after $where");
@@ -229,7 +229,7 @@ ok(eval { wait_for('drop', sub { ($node->psql('postgres', 'DROP TABLESPACE disk'
 # a file that nothing names is found, and a directory without its store goes
 my ($dir) = glob "$place{far}/PG_*/kvfdw.*";
 append_to_file("$dir/10000.cfffff.val", 'x');
-like(answer($node, q{SELECT file || problem FROM kvfdw_check('t')}), qr/10000\.cfffff\.val.*file is no shard's/, 'a stray chunk is found');
+like(answer($node, q{SELECT file || problem FROM kvfdw_check('t')}), qr/10000\.cfffff\.val.*file belongs to no shard/, 'a stray chunk is found');
 unlink "$dir/10000.cfffff.val";
 (my $gone = $dir) =~ s/kvfdw\.\d+\.\d+/kvfdw.5.99999/;
 mkdir $gone;

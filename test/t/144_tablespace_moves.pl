@@ -183,7 +183,7 @@ for my $place (@many[1 .. 15])
 	query("INSERT INTO much SELECT count(*), '$place' FROM much");
 }
 is(scalar(grep { files($place{$_}, 0, 'much') } @many), 16, 'values are in sixteen places');
-like(answer($node, q{ALTER FOREIGN TABLE much OPTIONS (SET tablespace 'p16')}), qr/foreign table "much" cannot go to another tablespace yet.*Call kvfdw_compact/s, 'the seventeenth is an error');
+like(answer($node, q{ALTER FOREIGN TABLE much OPTIONS (SET tablespace 'p16')}), qr/cannot move foreign table "much" to another tablespace yet.*Run kvfdw_compact/s, 'the seventeenth is an error');
 kill_all($node);
 restart_killed($node);
 is(query('SELECT count(*), count(DISTINCT v) FROM much'), '16|16', 'all its rows are there');
@@ -211,7 +211,7 @@ query('DROP FOREIGN TABLE tight');
 query(kv_table('still', 'k int, v text', 'k', "tablespace 'p0'") . q{INSERT INTO still VALUES (1, 'v'); TRUNCATE still});
 ok(eval { wait_for('p0', sub { !grep { -f } files($place{p0}, 1, 'still') }) }, 'a table is empty') || diag join "\n", files($place{p0}, 1, 'still');
 to('disk', 'still');
-like(answer($node, 'DROP TABLESPACE p0'), qr/tablespace "p0" is not empty.*have not begun to leave it.*Call kvfdw_compact/s, 'its tablespace is not dropped while it could not be opened without it');
+like(answer($node, 'DROP TABLESPACE p0'), qr/tablespace "p0" is not empty.*have yet to be moved out of it.*Run kvfdw_compact/s, 'its tablespace is not dropped while it could not be opened without it');
 $node->restart;
 is(query(q{INSERT INTO still VALUES (2, 'v'); SELECT * FROM still}), '2|v', 'it is used');
 ok(eval { wait_for('p0', sub { ($node->psql('postgres', 'DROP TABLESPACE p0'))[0] == 0 }) }, '... and then it is');

@@ -180,6 +180,6 @@ for my $at (0 .. $#levels)
 	$node->start;
 	sound('full', 'with its map again');
 }
-unlike(slurp_file($node->logfile), qr/counts \d+ bytes of values, its chunks have/, 'space is counted right after each start');
+unlike(slurp_file($node->logfile), qr/counts \d+ bytes of values, its files have/, 'space is counted right after each start');
 $node->stop;
 done_testing();

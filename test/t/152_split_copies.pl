@@ -91,7 +91,7 @@ for my $case ([qw(split images)], [qw(split values)], [qw(cut images)], [qw(abso
 	my $early = $first eq 'images' ? '\( -name "*.image" -o -name "*map" -o -name imaged -o -name "*.manifest" \)' : '\( -name "*.val" -o -name "*.run" -o -name "*.log" \)';
 	system("rm -rf '$to' && mkdir -m 700 '$to' && cd '$data' && find . -type d -exec mkdir -p -m 700 '$to/{}' ';' && find kvfdw -type f $early -exec cp --parents -p '{}' '$to' ';'") == 0 or die;
 	my $many = shards($primary);
-	if ($session) { like(go_on($primary, $point{$kind}, $session), qr/while a base backup is being taken/, "$when: one shard is changed beside the backup, and no more"); }
+	if ($session) { like(go_on($primary, $point{$kind}, $session), qr/while a base backup is running/, "$when: one shard is changed beside the backup, and no more"); }
 	else
 	{
 		worker_stop_points($primary, '');

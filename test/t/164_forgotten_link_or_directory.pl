@@ -76,10 +76,10 @@ is(tables_differ($node, "t_$_", 'heap', 'k'), '', "tablespaces that were dropped
 # ---- the directory is not mounted ----
 each_table('UPDATE T SET v = reverse(v) WHERE k % 7 = 0');
 kill_all($node);
-does_not_start_without('no mount', 'kvfdw', qr/directory "kvfdw" is empty, but the server that has crashed had one with data/, map { "t_$_" } @levels);
+does_not_start_without('no mount', 'kvfdw', qr/directory "kvfdw" is empty, but had data before the server crashed/, map { "t_$_" } @levels);
 each_table('UPDATE T SET v = reverse(v) WHERE k % 11 = 0');
 kill_all($node);
-does_not_start_without('no directory', 'kvfdw', qr/directory "kvfdw" is empty, but the server that has crashed had one with data/, map { "t_$_" } @levels);
+does_not_start_without('no directory', 'kvfdw', qr/directory "kvfdw" is empty, but had data before the server crashed/, map { "t_$_" } @levels);
 kill_all($node);
 rename "$data/kvfdw", "$data/../away" or die;
 unlink "$data/kvfdw.id" or die;

@@ -54,7 +54,7 @@ for my $how (sort keys %before_start)
 	$before_start{$how}->($node);
 
 	ok(start_again($node), "the server starts$how");
-	like(slurp_file($node->logfile), qr/recovering \d+ kvfdw tables/, "it does not believe the page cache$how");
+	like(slurp_file($node->logfile), qr/resetting \d+ kvfdw tables/, "it does not believe the page cache$how");
 	nothing_lost($node, "started again$how");
 	is(answer($node, 'CHECKPOINT'), '', "a checkpoint completes$how");
 	my $rows = answer($node, 'SELECT k, md5(v) FROM kv_none ORDER BY k');

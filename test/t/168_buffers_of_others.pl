@@ -57,7 +57,7 @@ fill_large();
 my $lsn = query('SELECT pg_current_wal_insert_lsn()');
 stopped($standby, 'buffer_before_log');
 wait_for('replay to say that it waits', sub { substr(slurp_file($standby->logfile), $log) =~ /no write buffer has become free/ });
-like(substr(slurp_file($standby->logfile), $log), qr/LOG:  no write buffer has become free for 2 seconds/, 'replay says so');
+like(substr(slurp_file($standby->logfile), $log), qr/LOG:  no write buffer has become free for 2 s/, 'replay says so');
 worker_stop_points($standby, '');
 go_on($standby, 'buffer_before_log');
 ok(eval { wait_for('replay', 50, sub { answer($standby, "SELECT pg_last_wal_replay_lsn() >= '$lsn'") eq 't' }) }, 'and goes on when there is one') or diag $@;

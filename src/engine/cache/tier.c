@@ -137,9 +137,8 @@ check_path(char **path, void **extra, GucSource source)
 		(is_absolute_path(*path) && !path_is_prefix_of_path(DataDir, *path) &&
 		 len > suffix && strcmp(*path + len - suffix, KV_TIER_SUFFIX) == 0))
 		return true;
-	GUC_check_errdetail("\"kvfdw.tier_path\" must be an absolute path outside of the data directory that ends in "
-						"\"%s\".",
-						KV_TIER_SUFFIX);
+	GUC_check_errdetail("\"kvfdw.tier_path\" must be an absolute path outside of the data "
+						"directory that ends in \"%s\".", KV_TIER_SUFFIX);
 	return false;
 }
 

@@ -144,7 +144,8 @@ check_first(RunCheck *check, uint64 pageno, const uint64 *fence, const uint8 *ke
 	if (fence != NULL && *fence != kv_key_prefix_behind(key, keylen, common))
 		check->report(check->arg, check->path, offset, "fence does not match the page's first key");
 	if (keylen < common || memcmp(check->common, key, common) != 0)
-		check->report(check->arg, check->path, offset, "page does not have the common prefix of the header");
+		check->report(check->arg, check->path, offset,
+					  "page lacks the common prefix of the header");
 }
 
 /* Report all that is wrong with one verified page, given the previous key. */
@@ -186,7 +187,8 @@ check_page(RunCheck *check, const char *page, uint64 pageno, const uint64 *fence
 		if (version.kind < KV_VERSION_PUT ||
 			version.kind > (unfrozen ? KV_VERSION_LOCK : KV_VERSION_PUT) ||
 			version.status > KV_XID_ABORTED)
-			check->report(check->arg, check->path, offset, "entry has an unknown kind or transaction status");
+			check->report(check->arg, check->path, offset,
+						  "entry has an unknown kind or transaction status");
 		check->sums.nentries++;
 		if (version.kind == KV_VERSION_PUT)
 			check->sums.value_bytes += version.len;

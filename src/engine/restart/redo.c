@@ -32,6 +32,7 @@
 #include "utils/memutils.h"
 
 #include "compat.h"
+#include "report.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/base/attempt.h"
 #include "engine/base/hash.h"

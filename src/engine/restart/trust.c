@@ -268,7 +268,8 @@ reset_store(KvStore *store, const KvReset *reset)
 	else if (reset->images_old)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("the last restartpoint is later than the last durable state of the table")));
+				 errmsg("the last restartpoint is later than the last durable state of the "
+						"table")));
 	else if (reset->backup.redo != 0)
 	{
 		choose_images(store, reset);

@@ -366,7 +366,7 @@ kv_mc_connection_room(void)
 					kv_mc_my_number, wanted, kv_mc_max_connections),
 			 errdetail("A process of this server may have %llu open files.",
 					   (unsigned long long) limit.rlim_cur),
-			 errhint("Raise the limit of open files (\"ulimit -n\", or \"LimitNOFILE=\" of a systemd "
-					 "service).")));
+			 errhint("Raise the limit of open files (\"ulimit -n\", or \"LimitNOFILE=\" of a "
+					 "systemd service).")));
 	return wanted;
 }
