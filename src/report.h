@@ -16,10 +16,10 @@ extern void kv_report_not_preloaded(int elevel);
  */
 extern void kv_require_columns(TupleDesc desc, int n);
 
-/* LOG: a background worker found no place; without: what that means, as a sentence. */
+/* LOG: a background worker found no slot; without: the consequence, as a sentence. */
 extern void kv_report_not_started(const char *worker, const char *without);
 
-/* A background worker does not run; without: what that means, as a sentence, or NULL. */
+/* A background worker does not run; without: the consequence, as a sentence, or NULL. */
 extern void kv_report_not_running(int elevel, const char *worker, const char *without);
 
 #endif							/* KV_REPORT_H */
