@@ -1,9 +1,8 @@
 /*
  * commit.c
- *		Wal level 'keys': what must be durable before a transaction commits.
+ *		Wal level 'keys': makes a transaction's versions durable before it commits.
  *
- * A version is in the WAL before its transaction's commit record is, in one of
- * two forms:
+ * A version is in the WAL before its transaction's commit record, in one of two forms:
  *
  *	PUT		with its value: of what is still in a write buffer when the transaction
  *			commits.  That is most of a small transaction.
@@ -12,20 +11,19 @@
  *			device once.  Before it commits the value files are synced, so a location
  *			that a committed transaction depends on is never of lost data.
  *
- * Whether an entry has been logged is a bit of its buffer, guarded by the shard's
- * lock.  Whoever writes a buffer out takes all that is not logged at one moment
- * (batch_taken); after that a committing transaction leaves the buffer alone, waits
- * until its BATCH is in the WAL, and syncs.
+ * Whether an entry has been logged is a bit of its buffer, guarded by the shard's lock.  A
+ * process that writes a buffer out takes all unlogged entries at one moment (batch_taken);
+ * after that a committing transaction leaves the buffer alone, waits until its BATCH is in the
+ * WAL, and syncs.
  *
- * Redo writes the versions of a key in the order of the records, so that must be
- * the order of the buffers: the buffers of a shard are finished one after the other
- * (kv_buffer_claim, writer.c), and a commit logs from the oldest to the newest.
- * Between the moment when a commit marks a buffer's entries and that when they are in
- * the WAL it holds commit_lock shared, and a BATCH is logged under it exclusively.
- * Else the BATCH of a newer buffer could come before the PUTs of an older one.
+ * Redo writes the versions of a key in the order of the records, so that must be the order of
+ * the buffers: the buffers of a shard are finished one after the other (kv_buffer_claim,
+ * writer.c), and a commit logs from the oldest to the newest.  A commit holds commit_lock
+ * shared from marking a buffer's entries until they are in the WAL, and a BATCH is logged under
+ * it exclusively.  Else the BATCH of a newer buffer could precede the PUTs of an older one.
  *
- * A commit record can be on disk before its session knows, so all this is done at
- * PRE_COMMIT.  What is written after that is logged at once.
+ * A commit record can be on disk before its session knows, so all this is done at PRE_COMMIT.
+ * Versions that are written after that are logged at once.
  */
 #include "postgres.h"
 
@@ -57,9 +55,9 @@ typedef struct KvTouchKey
 typedef struct KvTouch
 {
 	KvTouchKey	key;
-	KvStoreKey	store;			/* whose it was; a savepoint may have taken it back */
-	uint64		sequence;		/* of the first buffer that has an entry of it */
-	uint64		entries;		/* how many it has written */
+	KvStoreKey	store;			/* the store's key; a savepoint may have rolled it back */
+	uint64		sequence;		/* of the first buffer that has one of its entries */
+	uint64		entries;		/* how many were written */
 } KvTouch;
 
 static HTAB *touched = NULL;	/* in TopTransactionContext */
@@ -97,7 +95,7 @@ kv_commit_note_write(KvStore *store, uint32 shard_id)
 	{
 		last_touched = hash_search(touched, &key, HASH_ENTER, &found);
 
-		/* a store that a savepoint has taken back may have been in the same place */
+		/* a store that a savepoint has rolled back may have had the same address */
 		if (!found || !kv_same_store(&last_touched->store, &store->key))
 		{
 			last_touched->store = store->key;
@@ -154,17 +152,17 @@ kv_commit_log_batch(int i)
 
 /* ---- committing ---- */
 
-/* What a commit has to log of one buffer. */
+/* The entries of one buffer that a commit has to log. */
 typedef struct KvFinds
 {
 	char	   *entries;		/* KvLogEntry and key, one after the other */
 	uint32		bytes;
-	char       *values;			/* and the values of those that are not large values */
+	char       *values;			/* the values of those that are not large values */
 	uint32		n;
 	uint64		mine;			/* entries of this transaction, logged or not */
 } KvFinds;
 
-/* The shard's oldest buffer from a sequence number on; -1: none.  Lock held. */
+/* The shard's oldest buffer from this sequence number on; -1: none.  The lock is held. */
 static int
 oldest_buffer(const KvShard *shard, uint64 from)
 {
@@ -188,7 +186,7 @@ is_in_buffer(const KvWriteBuffer *buffer, const KvLogEntry *entry)
 		(address >= buffer->base && address < buffer->base + buffer->value_used);
 }
 
-/* Copy this transaction's entries that are not logged, and count all.  Lock held. */
+/* Copy this transaction's unlogged entries, and count all.  The lock is held. */
 static void
 find_entries(int i, KvFinds *finds)
 {
@@ -222,14 +220,14 @@ find_entries(int i, KvFinds *finds)
 	}
 }
 
-/* Make the values of a shard that have left their buffers durable. */
+/* Make values of a shard durable that are in files. */
 static void
 sync_values(KvStore *store, uint32 shard_id)
 {
 	KvShard    *shard = kv_shard(store, shard_id);
 	uint64		writes = pg_atomic_read_u64(&shard->writes);
 
-	/* one sync serves all whose values were written before it began */
+	/* one sync serves all processes whose values were written before it began */
 	LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);
 	if (shard->writes_synced < writes)
 	{
@@ -254,7 +252,7 @@ sync_values(KvStore *store, uint32 shard_id)
 	LWLockRelease(&shard->extend_lock);
 }
 
-/* Log what was copied, large values by their location: those are synced. */
+/* Log the copied entries, large values by their location: those are synced. */
 static void
 log_finds(KvStore *store, const KvWriteBuffer *buffer, const KvFinds *finds)
 {
@@ -281,7 +279,7 @@ log_finds(KvStore *store, const KvWriteBuffer *buffer, const KvFinds *finds)
 	}
 }
 
-/* Are large values among this transaction's entries that are not logged?  Lock held. */
+/* Has this transaction unlogged entries of large values?  The lock is held. */
 static bool
 has_large_values(int i)
 {
@@ -299,7 +297,7 @@ has_large_values(int i)
 	return false;
 }
 
-/* Get all that this transaction has written to one shard into the WAL. */
+/* Log all that this transaction has written to one shard. */
 static void
 log_shard(const KvTouch *touch, KvFinds *finds)
 {
@@ -347,7 +345,7 @@ log_shard(const KvTouch *touch, KvFinds *finds)
 		}
 		else if (unsynced)
 		{
-			/* they do not count as writes of buffers */
+			/* large values do not count as writes of buffers */
 			pg_atomic_fetch_add_u64(&shard->writes, 1);
 			sync_values(store, shard_id);
 			synced = true;
@@ -380,7 +378,10 @@ kv_engine_before_commit(void)
 	pfree(finds.entries);
 	pfree(finds.values);
 
-	/* others have logged all of it, with the buffers; PostgreSQL flushes no commit without WAL */
+	/*
+	 * other processes have logged all of it, with the buffers; PostgreSQL flushes no commit
+	 * without WAL
+	 */
 	if (XactLastRecEnd == 0)
 		kv_wal_mark_transaction(GetTopTransactionId());
 	KV_STOP_POINT("keys_logged");
@@ -393,7 +394,7 @@ kv_engine_at_prepare(void)
 	kv_files_let_go();
 }
 
-/* Its memory goes with its context. */
+/* The memory is freed with its context. */
 void
 kv_commit_forget(void)
 {

@@ -2,9 +2,9 @@
  * drain.c
  *		Write buffers on their way to the files: claiming, finishing, freeing.
  *
- * The states are bufferfile.c's.  The buffer writer does this for all; who needs a buffer
- * or a drained shard helps if it must.  Buffers of a shard at wal level 'keys' are
- * finished in their order (commit.c).
+ * bufferfile.c explains the states.  The buffer writer does this for all buffers; a process
+ * that needs a buffer or a drained shard helps if it must.  Buffers of a shard at wal level
+ * 'keys' are finished in their order (commit.c).
  */
 #include "postgres.h"
 
@@ -24,9 +24,10 @@
 #include "engine/value/value.h"
 
 #define KV_BUFFER_PATIENCE	60	/* seconds */
-#define KV_FREE_SHARE		16	/* of the units: if they are free, who waits is woken */
-#define KV_SEALED_AT_ONCE	8	/* open buffers, where no unit is free */
-#define KV_LOOKED_AT		16	/* of which the best one is sealed */
+#define KV_FREE_SHARE		16	/* one in so many units: if these are free, waiting processes are
+								 * woken */
+#define KV_SEALED_AT_ONCE	8	/* open buffers, if no unit is free */
+#define KV_LOOKED_AT		16	/* of so many the best one is sealed */
 
 /* ---- one buffer ---- */
 
@@ -36,7 +37,7 @@ is_pending(const KvWriteBuffer *buffer)
 	return buffer->state == KV_BUFFER_SEALED || buffer->state == KV_BUFFER_WRITING;
 }
 
-/* KvBufferPool.lock held. */
+/* KvBufferPool.lock is held. */
 static void
 free_buffer(int i)
 {
@@ -46,9 +47,9 @@ free_buffer(int i)
 }
 
 /*
- * Is an older buffer of its shard still to be finished?  KvBufferPool.lock held.  Those
- * that the buffer writer is writing do not count if it asks for itself.  Buffers of a shard
- * are sealed one after the other, so an older one stands before it in the list.
+ * Is an older buffer of its shard still to be finished?  KvBufferPool.lock is held.  For the
+ * buffer writer, buffers that it is writing itself do not count.  Buffers of a shard are sealed
+ * one after the other, so older ones are earlier in the list.
  */
 static bool
 has_older(int i, bool for_writer)
@@ -64,17 +65,17 @@ has_older(int i, bool for_writer)
 	return false;
 }
 
-/* What is on the list of buffers to be written, but for those of dropped stores. */
+/* Summary of the list of buffers to be written, without those of dropped stores. */
 typedef struct KvPending
 {
-	bool		moving;			/* some are on their way to the files */
-	int			sealed;			/* one of them that nobody has claimed, or -1 */
+	bool		moving;			/* some are being written */
+	int			sealed;			/* one that is not claimed, or -1 */
 	int			error;			/* errno of one that could not be written, or 0 */
 } KvPending;
 
 /*
- * Look only as far as is needed to know whether any is on its way: that is one that has
- * not failed, nor waits for one that has.  KvBufferPool.lock held.
+ * Look only as far as necessary to know whether a buffer is being written: one that has not
+ * failed, nor waits for a failed one.  KvBufferPool.lock is held.
  */
 static KvPending
 look_at_pending(void)
@@ -86,7 +87,7 @@ look_at_pending(void)
 	{
 		const KvWriteBuffer *buffer = &kv_buffers[i];
 
-		/* a dropped store's is not written (free_dropped) */
+		/* a buffer of a dropped store is not written (free_dropped) */
 		if (pg_atomic_read_u32(&buffer->store->state) == KV_STORE_DROPPED)
 			continue;
 		if (buffer->error != 0)
@@ -109,7 +110,7 @@ kv_buffer_release(int i)
 
 	LWLockAcquire(&kv_buffer_pool->lock, LW_EXCLUSIVE);
 	free_buffer(i);
-	/* who waits had better find some units than come for each */
+	/* waiting processes had better find some units than be woken for each */
 	wake = kv_buffer_pool->nfree >= kv_buffer_pool->nunits / KV_FREE_SHARE ||
 		!look_at_pending().moving;
 	LWLockRelease(&kv_buffer_pool->lock);
@@ -118,8 +119,8 @@ kv_buffer_release(int i)
 }
 
 /*
- * SEALED → WRITING for the caller, under KvBufferPool.lock; false if somebody else has it,
- * its store was dropped, or another must come first (commit.c).
+ * SEALED → WRITING for the caller, under KvBufferPool.lock.  False if another process has it,
+ * its store was dropped, or another buffer must be finished first (commit.c).
  */
 static bool
 claim(int i, bool by_writer)
@@ -153,7 +154,7 @@ kv_buffer_claim_next(void)
 	int			i;
 
 	if (kv_buffer_pool->first_pending < 0)
-		return -1;				/* who seals one wakes the caller */
+		return -1;				/* a process that seals one wakes the caller */
 	LWLockAcquire(&kv_buffer_pool->lock, LW_EXCLUSIVE);
 	for (i = kv_buffer_pool->first_pending; i >= 0; i = kv_buffers[i].following)
 	{
@@ -209,8 +210,8 @@ kv_buffer_image(int i, uint64 *offset, uint32 *len, char **memory)
 }
 
 /*
- * Does the buffer file have the batch that was sealed? Its values have CRCs in its entries, for who
- * reads them.
+ * Does the buffer file have the batch that was sealed?  Values have CRCs in their entries,
+ * which readers check.
  */
 static bool
 has_batch(int i)
@@ -241,7 +242,7 @@ has_batch(int i)
 	return at == buffer->entry_used;
 }
 
-/* As if a sync had failed: what was written is not to be trusted. */
+/* Treat this as a failed sync: earlier writes are not to be trusted. */
 static int
 report_lost_batch(int i)
 {
@@ -286,7 +287,7 @@ kv_buffer_finish(int i)
 	LWLockRelease(&shard->lock);
 	kv_buffer_header(i)->in_use = 0;
 
-	/* before the release, with which a dropped store may go */
+	/* before the release, after which a dropped store may be removed */
 	ConditionVariableBroadcast(&shard->changed);
 	kv_buffer_release(i);
 	return 0;
@@ -327,8 +328,8 @@ write_out(int i)
 /* ---- open buffers that are sealed before they are full ---- */
 
 /*
- * Seal an open buffer, if it is one still, so that it can be written and its units used
- * again.  The store is pinned; no lock held.
+ * Seal an open buffer, if it still is one, so that it can be written and its units used again.
+ * The store is pinned; no lock is held.
  */
 static void
 seal_open_buffer(int i, KvStore *store, uint32 shard_id)
@@ -343,7 +344,7 @@ seal_open_buffer(int i, KvStore *store, uint32 shard_id)
 	pg_atomic_fetch_sub_u32(&store->pins, 1);
 }
 
-/* Are so many buffers on their way to the files?  KvBufferPool.lock held. */
+/* Are so many buffers waiting to be written?  KvBufferPool.lock is held. */
 static bool
 are_pending(int n)
 {
@@ -356,9 +357,9 @@ are_pending(int n)
 }
 
 /*
- * Look at the next so many open buffers, and pin the store of one of them: the first into
- * which nothing was put since the last look, else, unless only such a one will do, the
- * one with the most values.  Buffers are looked at in turn, whoever does it.  -1: none.
+ * Look at the next so many open buffers, and pin the store of one of them.  It is the first
+ * that has got no value since the last look; else, unless idle_only, the one with the most
+ * values.  All processes continue where the last one has ended.  -1: none.
  */
 static int
 pick_open_buffer(int looks, bool idle_only, KvStore **store, uint32 *shard_id)
@@ -375,7 +376,7 @@ pick_open_buffer(int looks, bool idle_only, KvStore **store, uint32 *shard_id)
 
 		passed += Max(buffer->units, 1);
 		kv_buffer_pool->hand = i;
-		/* a dropped store's buffer is freed, not sealed (free_dropped) */
+		/* a buffer of a dropped store is freed, not sealed (free_dropped) */
 		if (buffer->state != KV_BUFFER_OPEN ||
 			pg_atomic_read_u32(&buffer->store->state) == KV_STORE_DROPPED)
 			continue;
@@ -396,8 +397,8 @@ pick_open_buffer(int looks, bool idle_only, KvStore **store, uint32 *shard_id)
 }
 
 /*
- * No unit is free and nothing on its way to the files: send some there, all who wait
- * together a few.  False: there was none.
+ * No unit is free and no buffer is being written: seal some; all waiting processes together
+ * seal a few.  False: there was none.
  */
 static bool
 evict_open_buffers(void)
@@ -441,9 +442,9 @@ kv_buffers_seal_idle(void)
 /* ---- buffers of dropped stores ---- */
 
 /*
- * The first buffer of a dropped store, from number from on, that is open or still to be written;
- * its store is pinned, which keeps
- * the store but not the buffer.  -1: there is none.  *writing: there is one that is being written.
+ * The first buffer of a dropped store, from number from on, that is open or still to be
+ * written. Its store is pinned, which keeps the store but not the buffer.  -1: there is none.
+ * *writing: one is being written.
  */
 static int
 find_dropped(int from, KvStore **store, uint32 *shard_id, bool *writing)
@@ -475,8 +476,8 @@ find_dropped(int from, KvStore **store, uint32 *shard_id, bool *writing)
 }
 
 /*
- * Nothing uses a buffer that it does not find in its shard, so this is right though others have
- * pinned the store. False: there was none.
+ * A process uses no buffer that it does not find in its shard, so this is right even if other
+ * processes have pinned the store.  False: there was none.
  */
 static bool
 free_buffers_of(KvShard *shard)
@@ -514,15 +515,15 @@ free_buffers_of(KvShard *shard)
 }
 
 /*
- * Nobody wants what is in buffers of dropped stores, and the maintainer, who removes the stores,
- * may be long at other
- * work, or whoever has pinned them. So who needs a buffer frees them, but for those that are being
- * written. False: there were none.
+ * Free buffers of dropped stores, except those that are being written.  Their contents are not
+ * needed, and the maintainer, which removes the stores, may be busy for long, or another
+ * process may have pinned them.  So a process that needs a buffer frees them.  False: there
+ * were none.
  */
 static bool
 free_dropped(void)
 {
-	static uint32 without = 0;	/* there were no such buffers behind so many drops */
+	static uint32 without = 0;	/* there were no such buffers after so many drops */
 	uint32		drops = pg_atomic_read_u32(&kv_buffer_pool->drops);
 	KvStore    *store = NULL;
 	uint32		shard_id = 0;
@@ -562,13 +563,14 @@ kv_buffer_ask_free(const KvStore *store, Size len)
 	kv_buffers_wake_writer();
 	if (!free && pending.sealed >= 0 && !kv_worker_is_coming(KV_WORKER_BUFFER_WRITER) &&
 		kv_buffer_claim(pending.sealed, false))
-		(void) write_out(pending.sealed);	/* there is none, and no place for one */
+		(void) write_out(pending.sealed);	/* there is no buffer writer, and no place for one */
 	return free || kv_buffer_units(len) == 1;
 }
 
 /*
- * A buffer of several units may never be had, where units lie apart and others take what
- * becomes free.  So for such a one it waits only once, if that can help at all.
+ * A buffer of several units may never become available, if free units are not adjacent and
+ * other processes take the freed ones.  So for such a buffer this waits only once, if that can
+ * help at all.
  */
 bool
 kv_buffer_wait_free(const KvStore *store, Size len)
@@ -600,7 +602,7 @@ kv_buffer_wait_free(const KvStore *store, Size len)
 			continue;
 		if (!pending.moving && pending.error == 0)
 		{
-			/* no buffer writer at the moment: nobody else sends them to the files */
+			/* there is no buffer writer at the moment, and no other process writes them */
 			if (evict_open_buffers() && kv_buffer_pool->writer_latch == NULL)
 				continue;
 		}
@@ -612,7 +614,7 @@ kv_buffer_wait_free(const KvStore *store, Size len)
 		else if (kv_buffer_pool->writer_latch == NULL && pending.sealed >= 0 &&
 				 kv_buffer_claim(pending.sealed, false))
 		{
-			/* nor is there one: do its work */
+			/* there is no buffer writer either: do its work */
 			(void) write_out(pending.sealed);
 			continue;
 		}
@@ -670,7 +672,7 @@ kv_shard_drain(KvStore *store, uint32 shard_id, uint32 log_number, uint64 sequen
 		}
 		if (pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED)
 		{
-			/* nobody will write it, or it is free already (free_dropped) */
+			/* no process will write it, or it is free already (free_dropped) */
 			ConditionVariableCancelSleep();
 			kv_raise_dropped(store->key.dboid, store->key.relid);
 		}
@@ -680,9 +682,8 @@ kv_shard_drain(KvStore *store, uint32 shard_id, uint32 log_number, uint64 sequen
 }
 
 /*
- * Is this buffer in use for the store?  KvBufferPool.lock held.  A buffer that has just
- * been opened still has the header of its former life, so only an orphan is
- * known by its header.
+ * Is this buffer in use for the store?  KvBufferPool.lock is held.  A buffer that has just been
+ * opened still has its previous header, so only an orphan is identified by its header.
  */
 static bool
 is_buffer_of(int i, const KvStoreKey *key)
@@ -694,8 +695,8 @@ is_buffer_of(int i, const KvStoreKey *key)
 }
 
 /*
- * All at once, since its shards' lists run through them; and while nobody can pin the store for the
- * sake of a buffer, which is done under this lock.
+ * All buffers at once, since its shards' lists link them; and while no process can pin the
+ * store for one of its buffers, which is done under this lock.
  */
 bool
 kv_buffers_discard(const KvStoreKey *key, const KvStore *store)

@@ -1,11 +1,10 @@
 /*
  * replay.c
- *		The write buffers that an earlier incarnation left, replayed.
+ *		Replays the write buffers that an earlier incarnation left.
  *
- * A sealed buffer has its places in a value file and in the key log; writing
- * both again is idempotent.  The buffer that was open is measured (its entries up
- * to the first invalid one), sealed behind the key logs, and replayed likewise.
- * Afterwards it is free.
+ * A sealed buffer has its positions in a value file and in the key log; writing both again is
+ * idempotent.  The buffer that was open is measured (its entries up to the first invalid one),
+ * sealed after the end of the key logs, and replayed in the same way.  Afterwards it is free.
  */
 #include "postgres.h"
 
@@ -25,7 +24,7 @@ buffer_belongs(int i, const KvStore *store)
 		kv_same_store(&header->store, &store->key);
 }
 
-/* Do again what the buffer writer may not have finished. */
+/* Repeat what the buffer writer may not have finished. */
 static void
 replay_buffer(KvStore *store, uint32 shard_id, int i)
 {
@@ -53,7 +52,7 @@ replay_buffer(KvStore *store, uint32 shard_id, int i)
 	kv_stat_add(store, KV_COUNT_RECOVERED_BUFFERS, 1);
 }
 
-/* The entries of a buffer, and how many bytes there are for them. */
+/* The entries of a buffer, and the bytes for them. */
 typedef struct KvEntryArea
 {
 	const KvBufferHeader *header;
@@ -67,7 +66,7 @@ area_of(int i)
 	return (KvEntryArea) {kv_buffer_header(i), kv_buffer_entries(i), kv_buffer_entry_room(i)};
 }
 
-/* Is there an entry of this buffer's at this place of its entries? */
+/* Is there an entry of this buffer at this offset of its entries? */
 static bool
 is_sound_entry(const KvEntryArea *area, uint32 at)
 {
@@ -78,7 +77,7 @@ is_sound_entry(const KvEntryArea *area, uint32 at)
 		entry->crc == kv_log_entry_crc(entry, area->header->sequence);
 }
 
-/* How much of a buffer is valid: its entries up to the first that is not. */
+/* The valid part of a buffer: its entries up to the first invalid one. */
 static void
 measure_buffer(const KvEntryArea *area, uint32 *nentries, uint32 *entry_bytes,
 			   uint32 *value_bytes)
@@ -100,8 +99,8 @@ measure_buffer(const KvEntryArea *area, uint32 *nentries, uint32 *entry_bytes,
 }
 
 /*
- * Is there a valid entry behind the first that is not?  A dead process has left one
- * unfinished at most, so if there is, the buffer is damaged.
+ * Is there a valid entry after the first invalid one?  A dead process has left at most one
+ * unfinished, so if there is, the buffer is damaged.
  */
 static bool
 sound_entry_follows(const KvEntryArea *area, uint32 end)
@@ -136,7 +135,7 @@ kv_buffers_replay_sealed(KvStore *store, uint32 shard_id)
 		if (!buffer_belongs(i, store) || header->shard != shard_id || !header->sealed)
 			continue;
 
-		/* entries are signed anew as a batch, so each must be what it was */
+		/* entries get a new checksum as a batch, so each must be unchanged */
 		area = area_of(i);
 		measure_buffer(&area, &nentries, &entry_bytes, &value_bytes);
 		if (header->seal_crc != kv_buffer_seal_crc(header) ||
@@ -163,7 +162,7 @@ kv_buffers_replay_open(KvStore *store, uint32 shard_id, KvApplyEntry apply, void
 		if (!buffer_belongs(i, store) || kv_buffer_header(i)->shard != shard_id)
 			continue;
 		if (kv_buffer_header(i)->log_number > shard->log_number)
-			shard->log_tail = sizeof(KvLogHeader);	/* of a log not begun yet */
+			shard->log_tail = sizeof(KvLogHeader);	/* of a log that was not begun yet */
 		area = area_of(i);
 		measure_buffer(&area, &nentries, &entry_bytes, &value_bytes);
 		if (sound_entry_follows(&area, entry_bytes))
@@ -182,7 +181,7 @@ kv_buffers_replay_open(KvStore *store, uint32 shard_id, KvApplyEntry apply, void
 	}
 }
 
-/* ---- where buffers are not trusted ---- */
+/* ---- untrusted buffers ---- */
 
 /* A shard that had entries in a buffer. */
 typedef struct KvLoss

@@ -1,21 +1,20 @@
 /*
  * unit.c
- *		The units of the buffer file: which are free, which make a buffer, and how many of
- *		them a shard may have.
+ *		The units of the buffer file: free ones, their combination into buffers, and the share
+ *		of a shard.
  *
- * Free units that lie side by side are a row.  Rows are in lists, by how many units they
- * have; a buffer that is freed becomes a row, and the last one of its size is the first to
- * be taken again, so as few pages as possible are in use.  Neighbours are made one row
- * when no row is large enough.
+ * Adjacent free units are a row.  Rows are in lists, by their number of units.  A buffer that
+ * is freed becomes a row, and the last one of its size is used again first, so as few pages as
+ * possible are in use.  Adjacent rows are joined when no row is large enough.
  */
 #include "postgres.h"
 
 #include "engine/base/types.h"
 #include "engine/buffer/buffer.h"
 
-/* Of the units, so many in four are shared by open buffers. */
+/* Open buffers share so many of four quarters of the units. */
 #define KV_OPEN_QUARTERS	3
-#define KV_KEPT_SHARE	16		/* one in so many no table at level 'none' takes */
+#define KV_KEPT_SHARE	16		/* one in so many is never used by tables at level 'none' */
 
 KvBufferPool *kv_buffer_pool = NULL;
 KvWriteBuffer *kv_buffers = NULL;
@@ -23,7 +22,7 @@ KvWriteBuffer *kv_buffers = NULL;
 Size
 kv_buffer_share(void)
 {
-	/* an old number of open buffers is as good */
+	/* an outdated number of open buffers is as good */
 	int			units = (int64) kv_buffer_pool->nunits * KV_OPEN_QUARTERS / 4 /
 		(kv_buffer_pool->nopen + 1);
 
@@ -88,7 +87,7 @@ kv_units_join(void)
 	kv_buffer_pool->joined = true;
 }
 
-/* A row of so many units at least; -1: there is none. */
+/* A row of at least so many units; -1: there is none. */
 static int
 find_row(int units)
 {
@@ -105,7 +104,7 @@ find_row(int units)
 	return -1;
 }
 
-/* The same, if need be after neighbours have been made one. */
+/* The same, after adjacent rows were joined if necessary. */
 static int
 find_row_or_join(int units)
 {
@@ -123,7 +122,7 @@ kv_units_kept(const KvStore *store)
 	return store->shape.wal == KV_WAL_NONE ? Max(kv_buffer_pool->nunits / KV_KEPT_SHARE, 1) : 0;
 }
 
-/* … that a buffer may take, if so many are kept from it; -1 likewise. */
+/* A row that a buffer may use if so many units are kept; -1: there is none. */
 static int
 find_row_kept(int units, int kept)
 {
@@ -193,7 +192,7 @@ kv_buffers_stats(KvTierRow *row)
 	row->piece = kv_buffer_pool->unit_values;
 	row->entered = kv_buffer_pool->entered;
 	row->left = kv_buffer_pool->used_then + kv_buffer_pool->entered;
-	row->left -= Min(row->left, used);	/* what a dead server left in the file never came */
+	row->left -= Min(row->left, used);	/* buffers that a dead server left were not counted */
 	row->bytes = kv_buffer_pool->nunits * row->piece;
 	row->used = used * row->piece;
 	LWLockRelease(&kv_buffer_pool->lock);

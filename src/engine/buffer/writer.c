@@ -1,21 +1,22 @@
 /*
  * writer.c
- *		The background worker that empties sealed write buffers.
+ *		The background worker that writes sealed write buffers to their files.
  *
- * One process writes for all, so that a backend never has a write in flight
- * while it waits for its client, and an ERROR in a backend has no write to wait
- * for.  It keeps up to KV_WRITES_IN_FLIGHT direct writes going, but of large buffers
- * KV_LARGE_IN_FLIGHT.  A write that fails leaves its buffer sealed, its values safe in the
- * buffer file and readable.  It is tried again every second, and the log told once per
- * minute; buffers of other stores are written meanwhile.
+ * One process writes for all, so that a backend never has a write in flight while it waits for
+ * its client, and an ERROR in a backend has no write to wait for.  The worker keeps up to
+ * KV_WRITES_IN_FLIGHT direct writes in flight, but KV_LARGE_IN_FLIGHT of large buffers.  A
+ * write that fails leaves its buffer sealed, with its values safe in the buffer file and
+ * readable.  It is tried again every second, and logged once per minute; buffers of other
+ * stores are still written.
  *
- * Buffers of a shard at wal level 'keys' must be finished oldest first (commit.c).
- * Their direct writes overlap all the same: one that ends before its turn waits
- * in its place until those before it have ended.
+ * Buffers of a shard at wal level 'keys' must be finished oldest first (commit.c).  Their
+ * direct writes overlap nevertheless: one that ends early waits until those before it have
+ * ended.
  *
- * It runs on demand (base/worker.h): who seals a buffer has it started.  It ends when no buffer
- * has been sealed for a while; what failed is still to be written, and keeps it.  If this worker is
- * not there, sessions that need a buffer write one themselves (kv_buffer_wait_free), and redo does.
+ * The worker runs on demand (base/worker.h): a process that seals a buffer has it started.  It
+ * ends when no buffer has been sealed for a while; failed buffers are still to be written, and
+ * keep it running.  Without the worker, sessions that need a buffer write one themselves
+ * (kv_buffer_wait_free), and so does redo.
  */
 #include "postgres.h"
 
@@ -37,7 +38,7 @@
 #define KV_WRITES_IN_FLIGHT 32
 #define KV_LARGE_IN_FLIGHT	8
 #define KV_TELL_MS			60000
-#define KV_TOLD				16	/* failures that are remembered */
+#define KV_TOLD				16	/* remembered failures */
 
 typedef struct KvBufferWrite
 {
@@ -54,7 +55,7 @@ attend(bool here)
 	kv_buffer_pool->writer_latch = here ? MyLatch : NULL;
 }
 
-/* Buffers that a former writer had claimed are nobody's now. */
+/* Release buffers that a former writer had claimed. */
 static void
 take_over(void)
 {
@@ -65,7 +66,7 @@ take_over(void)
 	}
 }
 
-/* Has the log not been told for a minute of this error of this store's files? */
+/* Was this error of this store's files not logged for a minute? */
 static bool
 is_news(const KvStoreKey *key, int err)
 {
@@ -92,7 +93,7 @@ is_news(const KvStoreKey *key, int err)
 	return true;
 }
 
-/* An ERROR on the way: log it and leave the buffer to a later attempt. */
+/* After an ERROR: log it and leave the buffer to a later attempt. */
 static void
 give_up(int buffer, MemoryContext context)
 {
@@ -112,13 +113,17 @@ give_up(int buffer, MemoryContext context)
 	RESUME_INTERRUPTS();
 }
 
-/* A direct write has ended, and it is its turn: the rest is the key log's. */
+/*
+ * A direct write has ended, and it is the buffer's turn: the rest of the work is on the key
+ * log.
+ */
 static void
 finish(KvBufferWrite *write)
 {
 	MemoryContext context = CurrentMemoryContext;
 	int			buffer = write->buffer;
-	KvStoreKey	key = kv_buffers[buffer].store->key; /* the buffer may be another's below */
+	KvStoreKey	key = kv_buffers[buffer].store->key; /* the buffer may belong to another store
+													  * below */
 	KvFileId	file = kv_file_of(kv_buffers[buffer].base);
 	int			result = write->request.result;
 	volatile int err = 0;
@@ -154,7 +159,7 @@ finish(KvBufferWrite *write)
 		kv_io_error(LOG, err, kv_path_value(&key, file), "write");
 }
 
-/* Must a write that was started earlier be finished before this one? */
+/* Must an earlier write be finished before this one? */
 static bool
 waits_for_turn(const KvBufferWrite *write)
 {
@@ -173,7 +178,7 @@ waits_for_turn(const KvBufferWrite *write)
 	return false;
 }
 
-/* A direct write has ended: finish its buffer, and the buffers whose turn came with that. */
+/* A direct write has ended: finish its buffer, and the buffers that have waited for it. */
 static void
 end(KvBufferWrite *write)
 {
@@ -225,9 +230,7 @@ start(KvBufferWrite *write)
 	kv_io_submit_write(&write->request, KV_IO_VALUE_WRITE);
 }
 
-/*
- * The next writer takes over buffers, so nothing of this one may be on its way to the device then.
- */
+/* Finish all writes: the next writer takes over the buffers, so none may be in flight then. */
 static void
 finish_all(void)
 {
@@ -235,7 +238,7 @@ finish_all(void)
 		end((KvBufferWrite *) kv_io_reap_write(true)->tag);
 }
 
-/* Likewise after an ERROR: what is in flight ends, and its buffers are the next writer's. */
+/* After an ERROR: wait for writes in flight; the next writer takes over their buffers. */
 static void
 writer_exit(int code, Datum arg)
 {
@@ -244,7 +247,7 @@ writer_exit(int code, Datum arg)
 	attend(false);
 }
 
-/* Is there enough on its way to the device? */
+/* Are enough writes in flight? */
 static bool
 is_busy(void)
 {
