@@ -2,11 +2,11 @@
  * path.c
  *		The names of a store's files and directories.
  *
- *   kvfdw/<database>/<relation>/<generation>/…
- *   pg_tblspc/<tablespace>/<version>/kvfdw.<database>.<relation>.<generation>.<id>.<server>/…
+ *  kvfdw/<database>/<relation>/<generation>/…
+ *  pg_tblspc/<tablespace>/<version>/kvfdw.<database>.<relation>.<generation>.<id>.<server>/…
  *
- * Nobody else puts such a path together, but that of a value file, for which it is looked where it
- * lies (where.c).
+ * Only this file makes such paths, except for those of value files, which where.c has to
+ * search.
  */
 #include "postgres.h"
 
