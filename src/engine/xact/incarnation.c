@@ -1,11 +1,10 @@
 /*
  * incarnation.c
- *		Which incarnation writes, and what the boundaries of dead ones say.
+ *		The writing incarnation, and the boundaries of dead ones.
  *
- * An incarnation is one run of the server between two starts; restart/incarnation.c
- * begins them and keeps their boundaries in the control file.  Takes no lock: the
- * table is written at the start and at the end of redo, and emptied when nothing
- * asks for it any more.
+ * An incarnation is one run of the server between two starts; restart/incarnation.c begins them
+ * and keeps their boundaries in the control file.  Takes no lock: the table is written at the
+ * start and at the end of redo, and emptied when no file needs it any more.
  */
 #include "postgres.h"
 

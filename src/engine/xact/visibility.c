@@ -2,13 +2,13 @@
  * visibility.c
  *		Which version a snapshot sees (I 1), by the rules of heapam_visibility.c.
  *
- * A version carries its full xid and command id.  Own transactions go by
- * command id; then the snapshot decides who was running; clog is asked last.
- * What was learned is kept in the version's status, a byte that concurrent
- * readers may set at the same time because they all set the same value.
+ * A version carries its full xid and command id.  For own transactions the command id decides;
+ * then the snapshot decides which were running; clog is read last.  The result is kept in the
+ * version's status, a byte that concurrent readers may set at the same time because they all
+ * set the same value.
  *
- * A version of a dead incarnation is resolved by that incarnation's boundary
- * (I 10) before clog may be asked: its xid may have been handed out again.
+ * A version of a dead incarnation is resolved by that incarnation's boundary (I 10) before clog
+ * is read: its xid may have been assigned again.
  */
 #include "postgres.h"
 
@@ -68,20 +68,20 @@ full_xid(TransactionId xid)
 }
 
 /*
- * Does clog still have this xid?  It goes by whole segments, and says so before it
- * removes any, so who finds it here and is overtaken gets an ERROR, not a lie.
+ * Does clog still have this xid?  Clog is truncated by whole segments, after the new limit is
+ * published.  So a caller that is overtaken by a truncation gets an ERROR, not a wrong status.
  */
 bool
 kv_clog_has(uint64 xid)
 {
 	TransactionId oldest = KV_OLDEST_CLOG_XID;
 
-	/* without the lock that the next xid needs, for this is asked for each version */
+	/* without the lock of the next xid, because this is called for each version */
 	return !TransactionIdPrecedes((TransactionId) xid,
 								  oldest - oldest % (TransactionId) KV_CLOG_SEGMENT);
 }
 
-/* Never ask clog about what it does not have: in recovery it would make something up. */
+/* Never read a missing part of clog: in recovery it would read as zeros. */
 static void
 require_clog(uint64 xid)
 {
@@ -96,9 +96,9 @@ require_clog(uint64 xid)
 }
 
 /*
- * What has become of a transaction so far as the WAL is replayed.  Who has left no
- * trace in clog may still do so; who runs is not known before a standby is
- * consistent, and need not be.
+ * The status of a transaction as far as the WAL is replayed.  A transaction without a status in
+ * clog may still get one.  Running transactions are not known before a standby is consistent,
+ * and need not be.
  */
 static KvXidStatus
 replayed_status(uint64 xid)
@@ -158,7 +158,7 @@ kv_version_visible(KvVersion *version, const KvView *view, uint32 incarnation)
 		version->status = KV_XID_COMMITTED;
 		return true;
 	}
-	/* not running, not committed: it aborted, or died with its process */
+	/* not running and not committed: it aborted, or ended with its process */
 	version->status = KV_XID_ABORTED;
 	return false;
 }
@@ -177,8 +177,9 @@ any_between(const TransactionId *xids, int n, TransactionId first, TransactionId
 }
 
 /*
- * What a snapshot says of each xid (XidInMVCCSnapshot), of many at once.  Where subtransactions
- * are missing from it only what is before its xmin is known to have ended.
+ * Checks many xids against a snapshot at once, as XidInMVCCSnapshot does for one.  If
+ * subtransactions are missing from the snapshot only xids before its xmin are known to have
+ * ended.
  */
 bool
 kv_view_sees_all(const KvView *view, uint64 first, uint64 last)
@@ -192,7 +193,7 @@ kv_view_sees_all(const KvView *view, uint64 first, uint64 last)
 	if (snapshot->suboverflowed || !TransactionIdPrecedes((TransactionId) last, snapshot->xmax))
 		return false;
 
-	/* xids of a snapshot compare with none that is further away; none of them is so old */
+	/* a snapshot's xids compare only within this distance; none of them is so old */
 	if (last - first > PG_INT32_MAX)
 		first = last - PG_INT32_MAX;
 	return !any_between(snapshot->xip, snapshot->xcnt,
@@ -204,7 +205,7 @@ kv_view_sees_all(const KvView *view, uint64 first, uint64 last)
 uint64
 kv_xid_horizon(void)
 {
-	/* before a standby serves anybody there are no snapshots; later ones see all this */
+	/* before a standby accepts connections there are no snapshots; later ones see all this */
 	if (RecoveryInProgress() && !HotStandbyActive())
 		return pg_atomic_read_u64(&kv_incarnations->replayed_horizon);
 	return full_xid(GetOldestNonRemovableTransactionId(NULL));

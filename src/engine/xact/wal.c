@@ -1,24 +1,24 @@
 /*
  * wal.c
- *		What the engine puts into the server's WAL, and its resource manager.
+ *		The engine's WAL records, and its resource manager.
  *
- * What is logged depends on a store's wal level:
+ * A store's wal level determines what is logged:
  *
  *	full	every version, with its value (PUT)
  *	keys	every version, with its value or by its location (BATCH); buffer/commit.c
  *	none	nothing of it; each writing (sub)transaction inserts one XLOG_NOOP,
  *			because PostgreSQL flushes no commit without WAL
  *
- * At every level: that a store was made (CREATE), what its schema image is
- * (SCHEMA), that its directory is gone (GONE), and each checkpoint (DURABLE).
+ * At every level: the creation of a store (CREATE), its schema image (SCHEMA), the removal of
+ * its directory (GONE), and each checkpoint (DURABLE).
  *
- * At level 'full' a version is logged after it is in its shard and before its statement goes on.
- * So whatever has a record before a checkpoint's redo pointer is in the images
- * that the checkpoint's images makes, and commit records come later in any case.
- * Two versions of a key come in the WAL in the order in which they are in the
- * shard, because the second writer has waited for the end of the first (I 2).
+ * At level 'full' a version is logged after it is in its shard and before its statement
+ * continues. So a version with a record before a checkpoint's redo pointer is in the
+ * checkpoint's images, and commit records are later in any case.  Two versions of a key are in
+ * the WAL in the order in which they are in the shard, because the second writer has waited for
+ * the end of the first (I 2).
  *
- * Redo is restart/redo.c.
+ * restart/redo.c replays the records.
  */
 #include "postgres.h"
 
@@ -132,7 +132,7 @@ kv_wal_describe(StringInfo buf, XLogReaderState *record)
 	}
 }
 
-/* The smallest record that there is; it carries the current xid, if any. */
+/* Insert the smallest record; it carries the current xid, if any. */
 static XLogRecPtr
 insert_noop(void)
 {
@@ -154,22 +154,21 @@ void
 kv_wal_flush(void)
 {
 	/*
-	 * The insert position itself may lie behind a page header that is not
-	 * written yet; the end of a record of our own is safe to flush up to.
+	 * the insert position itself may be after a page header that is not written yet; the end of
+	 * a record of our own is safe to flush up to
 	 */
 	XLogFlush(RecoveryInProgress() ? GetXLogReplayRecPtr(NULL) : insert_noop());
 }
 
 /*
- * Have the WAL writer start on what a long transaction has logged.  Once the WAL
- * buffers are full, each record that needs a page has to write one out itself,
- * one page at a time.  Not while commits flush what there is: they would have to
- * wait for the WAL writer's flush.
+ * Have the WAL writer begin to write what a long transaction has logged.  Once the WAL buffers
+ * are full, each record that needs a page has to write one out itself, one page at a time.  Not
+ * while commits flush the WAL: they would have to wait for the WAL writer's flush.
  */
 static void
 hint_wal_writer(XLogRecPtr end, Size len)
 {
-	static Size logged = 0;		/* since the last look */
+	static Size logged = 0;		/* since the last call of the WAL writer */
 
 	logged += len;
 	if (logged < KV_WAL_HINT)

@@ -1,11 +1,11 @@
 /*
  * xact.h
- *		PostgreSQL's transactions and WAL, as the engine needs them: which version a
- *		snapshot sees (I 1), and what is written into the WAL.
+ *		PostgreSQL's transactions and WAL, as the engine needs them: which version a snapshot
+ *		sees (I 1), and what is written into the WAL.
  *
- * Takes no lock of the engine's; visibility asks clog and procarray, and may be
- * asked with a shard's lock held.  Whoever logs a version sees to it that a checkpointer
- * counts it (KvGate.logging).  Redo is restart/'s.
+ * Locks:  none of the engine's; visibility reads clog and procarray, and may be called with a
+ * shard's lock held.  A process that logs a version ensures that a checkpointer counts it
+ * (KvGate.logging).  restart/ has redo.
  */
 #ifndef KV_XACT_H
 #define KV_XACT_H
@@ -18,7 +18,7 @@
 #include "engine/base/types.h"
 #include "engine/engine.h"
 
-/* Clog goes by whole segments. */
+/* Clog is truncated by whole segments. */
 #define KV_CLOG_SEGMENT	((uint64) BLCKSZ * 4 * SLRU_PAGES_PER_SEGMENT)	/* xids */
 
 #define KV_MAX_INCARNATIONS	1024
@@ -27,15 +27,15 @@ typedef struct KvIncarnation
 {
 	uint32		number;
 	uint32		pad;
-	uint64		boundary;		/* entries of it with xid >= this are aborted */
+	uint64		boundary;		/* its entries with xid >= this are aborted */
 } KvIncarnation;
 
 /* Written before any transaction of this incarnation starts. */
 typedef struct KvIncarnations
 {
 	uint32		current;
-	bool		provisional;	/* the boundary of the last dead one may still rise */
-	uint64		run;			/* drawn at random for each start, of any server */
+	bool		provisional;	/* the boundary of the last dead one may still increase */
+	uint64		run;			/* random, for each start of any server */
 	int			ndead;
 	KvIncarnation dead[KV_MAX_INCARNATIONS];	/* oldest first */
 	pg_atomic_uint64 replayed_horizon;	/* in recovery: every transaction before it has ended */
@@ -51,18 +51,18 @@ typedef struct KvConflicts
 	int			room;
 } KvConflicts;
 
-/* Who looks at versions. */
+/* The view of a reader. */
 typedef struct KvView
 {
 	Snapshot	snapshot;
-	KvConflicts *conflicts;		/* where to note writers who are not seen, or NULL */
+	KvConflicts *conflicts;		/* where writers are noted that are not seen, or NULL */
 } KvView;
 
 /* ---- visibility.c ---- */
 /*
- * What has become of a transaction that wrote in this incarnation.  UNKNOWN: it still
- * runs (our own and prepared ones too), or in recovery its end is not replayed.  ERROR
- * (XX001), as from kv_version_visible, if only clog could tell and no longer has it.
+ * The status of a transaction that wrote in this incarnation.  UNKNOWN: it still runs (our own
+ * and prepared ones too), or in recovery its end is not replayed.  ERROR (XX001), as from
+ * kv_version_visible, if only clog could tell and no longer has it.
  */
 extern KvXidStatus kv_xid_status(uint64 xid, uint32 incarnation);
 /*
@@ -71,20 +71,20 @@ extern KvXidStatus kv_xid_status(uint64 xid, uint32 incarnation);
  */
 extern bool kv_version_visible(KvVersion *version, const KvView *view, uint32 incarnation);
 /*
- * Does the view see what each committed transaction of these full xids wrote, from first to
+ * Does the view see the writes of each committed transaction of these full xids, from first to
  * last, because none of them was in progress when its snapshot was taken?  last 0: there are
- * none.  False also if that cannot be told from the snapshot.
+ * none.  False also if the snapshot does not tell.
  */
 extern bool kv_view_sees_all(const KvView *view, uint64 first, uint64 last);
 /* Is it the current transaction, or a subtransaction of it that has not aborted? */
 extern bool kv_xid_is_mine(uint64 xid);
-extern uint64 kv_xid_horizon(void);	/* every snapshot sees what committed before it */
-extern uint64 kv_xid_ended(void);	/* nothing before it runs */
-/* May clog be asked about this xid?  False: it has removed it.  Takes no lock at all. */
+extern uint64 kv_xid_horizon(void);	/* every snapshot sees transactions that committed before it */
+extern uint64 kv_xid_ended(void);	/* no transaction before it runs */
+/* May clog be read for this xid?  False: it has been truncated.  Takes no lock at all. */
 extern bool kv_clog_has(uint64 xid);
 /*
- * The current subtransaction's full xid, assigned if need be.  mark: with a WAL record, for
- * it writes none of its own, and PostgreSQL flushes no commit without one.
+ * The current subtransaction's full xid, assigned if necessary.  mark: with a WAL record,
+ * because the subtransaction writes none, and PostgreSQL flushes no commit without one.
  */
 extern uint64 kv_current_xid(bool mark);
 
@@ -92,18 +92,18 @@ extern uint64 kv_current_xid(bool mark);
 struct XLogReaderState;
 /* rm_identify: the name of a kind of record, or NULL. */
 extern const char *kv_wal_identify(uint8 info);
-/* rm_desc: what a record says, for people; "damaged" if it is not sound. */
+/* rm_desc: the contents of a record, as text; "damaged" if it is invalid. */
 extern void kv_wal_describe(StringInfo buf, struct XLogReaderState *record);
 /* Give the current (sub)transaction, whose xid this is, a WAL record of its own. */
 extern void kv_wal_mark_transaction(TransactionId xid);
 /*
- * Make all WAL inserted so far durable, whoever inserted it.  In recovery: have the
- * server not count as consistent before it has replayed again what it has by now.
+ * Make all WAL inserted so far durable, by any process.  In recovery: the server is not
+ * consistent before it has replayed all of this again.
  */
 extern void kv_wal_flush(void);
 /*
- * Log a version that is in its shard, with its value; not flushed.  After the shard's
- * lock was released.  crc: what kv_value_crc_begin gave.
+ * Log a version that is in its shard, with its value; not flushed.  Called after the shard's
+ * lock was released.  crc: from kv_value_crc_begin.
  */
 extern void kv_wal_log_version(const KvStoreKey *store, KvKey key, const KvVersion *version,
 							   uint32 crc, const char *value);
@@ -113,33 +113,30 @@ extern void kv_wal_log_batch(const KvStoreKey *store, const char *entries, uint3
 /* Log a new store, whose directory is durable; flushed on return, before it has rows. */
 extern void kv_wal_log_create(const KvStoreKey *key, const KvStoreShape *shape,
 							  const KvKey *bounds);
-/*
- * Log a schema image, before the table file has it: standbys must not lack it.  Flushed on
- * return.
- */
+/* Log a schema image, before the table file has it: standbys must have it.  Flushed on return. */
 extern void kv_wal_log_schema(const KvStoreKey *key, const char *data, int len);
 /*
- * Log that a store's value files are made in another tablespace; flushed on return. Returns where
- * it ends.
+ * Log that a store's value files are created in another tablespace; flushed on return.  Returns
+ * where the record ends.
  */
 extern uint64 kv_wal_log_move(const KvStoreKey *key, uint64 id, Oid tablespace);
 /* Log that a store is about to be removed, before it is; flushed on return. */
 extern void kv_wal_log_gone(const KvStoreKey *key, uint64 id);
 /*
- * Log a checkpointer; not flushed, and no reason for another checkpoint.  ended:
- * kv_xid_ended().  closing: no version is logged until the next one.  Returns where the
- * record ends.
+ * Log a DURABLE record; not flushed, and no reason for another checkpoint.  ended:
+ * kv_xid_ended(). closing: no version is logged until the next one.  Returns where the record
+ * ends.
  */
 extern uint64 kv_wal_log_durable(const KvCheckpointerStats *stats, uint64 redo, uint64 ended,
 								 bool closing);
 
 /* ---- incarnation.c ---- */
-/* When shared memory has just been made, zeroed: what zero does not initialize. */
+/* Called when shared memory has just been created, zeroed: initialize what is not zero. */
 extern void kv_incarnations_init(void);
-/* The number that what is written now carries; 0 in recovery. */
+/* The incarnation of new entries; 0 in recovery. */
 extern uint32 kv_writing_incarnation(void);
 /*
- * Did this xid of a dead incarnation abort, as its boundary says (I 10)?  False also if
+ * Did this xid of a dead incarnation abort, according to its boundary (I 10)?  False also if
  * the incarnation is the current one or has no boundary.
  */
 extern bool kv_incarnation_aborted(uint32 incarnation, uint64 xid);
