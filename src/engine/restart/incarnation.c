@@ -1,30 +1,28 @@
 /*
  * incarnation.c
- *		Incarnations: begun at a start, with the boundary of the one before.
+ *		Begins an incarnation at a start, and sets the boundary of the previous one.
  *
- * An incarnation is one run of the server between two starts.  After a crash
- * the xids whose records never reached the WAL are handed out again, so
- * every entry carries the incarnation that wrote it, and the control file
- * (durable/controlfile.c) keeps, for each dead incarnation, the first xid that
- * was not in the WAL: its boundary.  An entry of a dead incarnation at or above
- * its boundary is aborted (I 10).  What redo writes has the incarnation 0: it is
- * in the WAL, so its xids are never handed out again and clog alone decides.
+ * An incarnation is one run of the server between two starts.  After a crash the xids whose
+ * records never reached the WAL are assigned again.  So every entry has the incarnation that
+ * wrote it, and the control file (durable/controlfile.c) has, for each dead incarnation, the
+ * first xid that was not in the WAL: its boundary.  An entry of a dead incarnation at or above
+ * its boundary is aborted (I 10).  Entries that redo writes have the incarnation 0: they are in
+ * the WAL, so their xids are never assigned again and clog alone decides.
  *
  * The boundary must be on disk before the server assigns an xid:
- *  - when shared memory is made (before recovery) the new incarnation is begun
- *    and the dead one's boundary set to pg_control's nextXid, which is exact
- *    if there is nothing to redo;
- *  - if there is, rm_cleanup runs at the end of redo, in the startup process,
- *    before anybody can connect, and raises the boundary to the nextXid found
- *    there.
- * Between the two the boundary is provisional.  If the server dies there, the
- * incarnation never ran; the next start finds the mark, begins it again and
- * lets its own recovery raise the boundary.  A start that had nothing to redo
- * never takes the mark off, but it ends with a new checkpoint in pg_control,
- * which an unfinished one does not.
  *
- * A server that was shut down without the engine's word that the images are complete
- * has lost track (trust.c).
+ *  - When shared memory is created (before recovery) the new incarnation is begun and the dead
+ *    one's boundary set to pg_control's nextXid, which is exact if there is nothing to redo.
+ *  - If there is, rm_cleanup runs at the end of redo, in the startup process, before any
+ *    session can connect, and raises the boundary to the nextXid found there.
+ *
+ * Between the two the boundary is provisional.  If the server dies there, the incarnation never
+ * ran; the next start finds the mark, begins it again and lets its own recovery raise the
+ * boundary.  A start that had nothing to redo never removes the mark, but it ends with a new
+ * checkpoint in pg_control, which an unfinished one does not.
+ *
+ * A server that was shut down without the engine's record that the images are complete does not
+ * know which transactions committed (trust.c).
  */
 #include "postgres.h"
 
@@ -42,7 +40,7 @@
 #include "engine/buffer/buffer.h"
 #include "engine/xact/xact.h"
 
-/* Go on from what the control file says. */
+/* Continue from the state of the control file. */
 static void
 resume(const KvControlFile *control, bool finished, uint64 next_xid)
 {
@@ -78,8 +76,8 @@ resume(const KvControlFile *control, bool finished, uint64 next_xid)
 }
 
 /*
- * Where the images stand after this start: complete, or how they can become that.
- * *history_lost: pg_control says that the server was shut down, the engine does not.
+ * The state of the images after this start: complete, or how they can become complete.
+ * *history_lost: pg_control says that the server was shut down, the engine's record does not.
  */
 static void
 judge_stop(const ControlFileData *pg_control, bool from_backup, bool *history_lost)
@@ -95,7 +93,7 @@ judge_stop(const ControlFileData *pg_control, bool from_backup, bool *history_lo
 		kv_control->complete = after_stop ? KV_COMPLETE_UNLESS_REDO : KV_COMPLETE_NOT;
 }
 
-/* What must be done with the stores, and from where replay begins: see trust.c. */
+/* What must be done with the stores, and where does replay begin?  See trust.c. */
 static void
 plan_reset(const ControlFileData *pg_control, const KvControlFile *control, KvReset *reset)
 {
@@ -103,20 +101,20 @@ plan_reset(const ControlFileData *pg_control, const KvControlFile *control, KvRe
 
 	kv_control->begins = reset->backup.redo != 0 ? reset->backup.redo : redo;
 
-	/* the label of a standby's backup tells of its last restartpoint */
+	/* the label of a standby's backup names its last restartpoint */
 	if (reset->backup.redo != 0)
 		redo = reset->backup.of_primary ? 0 : reset->backup.redo;
 	judge_stop(pg_control, reset->backup.redo != 0, &reset->history_lost);
 	reset->values_lost = kv_control->follows;
 
 	/*
-	 * A server that follows has images up to its last DURABLE record.  Every
-	 * checkpoint of one that does not waits for its checkpoint.
+	 * a server that follows has images up to its last DURABLE record; every checkpoint of one
+	 * that does not waits for its images
 	 */
 	reset->images_old = kv_control->follows && kv_control->covered != 0 &&
 		redo > kv_control->covered;
 
-	/* and those that are of another time than the label are not in the copy */
+	/* images of another time than the label's are not in the copy */
 	reset->images_old |= reset->backup.redo != 0 && !reset->backup.of_primary &&
 		!reset->backup.rewound && reset->backup.redo == kv_control->late;
 	kv_control->late = 0;
@@ -155,7 +153,7 @@ kv_incarnation_startup(void)
 
 	kv_io_mkdir(KV_DIRECTORY);
 	kv_take_over_guard_upgrade();
-	kv_control->complete = KV_COMPLETE;	/* of nothing */
+	kv_control->complete = KV_COMPLETE;	/* nothing was written */
 	kv_control->covered = 0;
 	control = kv_control_read();
 	taken_over = kv_take_over(control, pg_control);
@@ -191,7 +189,7 @@ kv_incarnation_startup(void)
 	if (state != DB_SHUTDOWNED && !kv_trust_write_back(reset.trusted))
 		reset.trusted = false;
 
-	/* done again if it is not finished: the control file still tells the old story */
+	/* repeated if it is interrupted: the control file still has the old state */
 	kv_trust_reset_stores(&reset);
 	kv_trust_renew(&proof, reset.trusted);
 	if (kv_control->follows)

@@ -1,22 +1,22 @@
 /*
  * redo.c
- *		The engine's WAL records, replayed.
+ *		Replays the engine's WAL records.
  *
- * Every store at wal level 'full' or 'keys' begins at its images (trust.c), and each
- * PUT is written into its shard again, through a write buffer like any write, with its
- * own xid and command id.  Redo may begin before an image was made; then versions that
- * are in it are written once more, on top, which changes nothing for anybody who looks
- * from the top.
+ * Every store at wal level 'full' or 'keys' begins at its images (trust.c), and each PUT is
+ * written into its shard again, through a write buffer like any write, with its own xid and
+ * command id.  Redo may begin before an image was made.  Then versions that the image has are
+ * written once more, as newer ones, which changes nothing for readers, which begin with the
+ * newest.
  *
- * An ERROR in redo stops the server from starting, so the ERROR of one store must not
- * get so far.  The store is put aside: nothing more is replayed into it, and it is
- * unusable from then on.  The mark that says so, with the reason, is made before the
- * WAL is let go of, and not sooner: a recovery that fails as a whole leaves none, and
- * the next one may do better.  What concerns all (a full disk, no memory, a device that
- * fails) does stop the server, as it does for heap.
+ * An ERROR in redo stops the server from starting, so the ERROR of one store must be caught.
+ * The store is put aside: nothing more is replayed into it, and it is unusable from then on.
+ * It is marked as unusable, with the reason, before the WAL may be removed, and not earlier: a
+ * recovery that fails as a whole leaves no mark, and the next one may succeed.  A problem that
+ * concerns all stores (a full disk, no memory, a device that fails) does stop the server, as it
+ * does for heap.
  *
- * At the end everything is made durable before the end-of-recovery checkpoint moves
- * the redo pointer beyond it.
+ * At the end everything is made durable before the end-of-recovery checkpoint moves the redo
+ * pointer beyond it.
  */
 #include "postgres.h"
 
@@ -55,21 +55,20 @@ static MemoryContext redo_context = NULL;
 /* ---- stores that are passed over ---- */
 
 /*
- * A store into which nothing more is replayed, until the WAL is let go of.
+ * A store into which nothing more is replayed, until the WAL may be removed.
  *
  * Put aside: a record could not be replayed into it.
  *
- * Absent: the WAL tells of it, and it has no directory.  A directory is durable before
- * its CREATE is logged, so either it has been removed since, and the WAL will say so
- * (GONE), or it has been taken out of sight for that; or it is lost, and the table must
- * not be found empty.  Where others may look at the table before the end of redo, it is
- * marked as lost at once; a GONE takes that back.
+ * Absent: the WAL names it, and it has no directory.  A directory is durable before its CREATE
+ * is logged.  So either it has been removed since, and the WAL will say so (GONE), or renamed
+ * for that; or it is lost, and the table must not be found empty.  If sessions may use the
+ * table before the end of redo, it is marked as lost at once; a GONE removes the mark.
  */
 typedef struct KvPassed
 {
 	KvStoreKey	key;
 	bool		absent;
-	char		why[256];		/* else: why it was put aside */
+	char		why[256];		/* if not absent: why it was put aside */
 } KvPassed;
 
 static HTAB *passed = NULL;		/* in TopMemoryContext */
@@ -93,7 +92,7 @@ pass_over(const KvStoreKey *key)
 	return one;
 }
 
-/* There is another store in its place, or none is to be missed. */
+/* Another store has its key, or none is missing. */
 static void
 forget_passed(const KvStoreKey *key)
 {
@@ -101,7 +100,7 @@ forget_passed(const KvStoreKey *key)
 		(void) hash_search(passed, key, HASH_REMOVE, NULL);
 }
 
-/* After an ERROR: put this store aside, or give up altogether.  Ends in redo_context. */
+/* After an ERROR: put this store aside, or raise it again.  Ends in redo_context. */
 static void
 put_aside(const KvStoreKey *key)
 {
@@ -136,7 +135,7 @@ make_unusable(KvStore *store, const char *why)
 	store->shape.unusable = true;
 }
 
-/* Unless it was dropped: an error from now on, not an empty table. */
+/* Unless it was dropped, its use is an error from now on: it is no empty table. */
 static void
 make_lost(const KvStoreKey *key)
 {
@@ -147,7 +146,7 @@ make_lost(const KvStoreKey *key)
 					  "Its directory was missing when the WAL was replayed.");
 }
 
-/* The WAL is about to be let go of: say of what was passed over that it is unusable. */
+/* The WAL may soon be removed: mark the stores that were passed over as unusable. */
 static void
 mark_passed(void)
 {
@@ -173,7 +172,7 @@ mark_passed(void)
 	passed = NULL;
 }
 
-/* A store that redo is about to change; NULL if it is not there or unusable. */
+/* The store that redo is about to change; NULL if it does not exist or is unusable. */
 static KvStore *
 store_to_change(const KvStoreKey *key)
 {
@@ -195,9 +194,9 @@ store_to_change(const KvStoreKey *key)
 	return store;
 }
 
-/* ---- outcomes ---- */
+/* ---- resolving xids ---- */
 
-/* Open a store, or note the outcomes that it does not have yet. */
+/* Open a store, or resolve its xids. */
 static void
 resolve_store(const KvStoreKey *key, bool open)
 {
@@ -230,7 +229,7 @@ attempt_resolve(const KvStoreKey *key, const void *open)
 	PG_END_TRY();
 }
 
-/* A DURABLE record says that every transaction before horizon had ended. */
+/* Replay a DURABLE record, which says that every transaction before horizon had ended. */
 static void
 resolve_replayed(uint64 horizon)
 {
@@ -238,7 +237,7 @@ resolve_replayed(uint64 horizon)
 	bool		resolve = false;
 
 	if (horizon == 0)
-		return;					/* by a library that did not say */
+		return;					/* by a library that did not log it */
 	if (kv_resolve_begin_replay(horizon))
 		(void) kv_visit_stores(attempt_resolve, &open);
 	(void) kv_visit_stores(attempt_resolve, &resolve);
@@ -248,8 +247,8 @@ resolve_replayed(uint64 horizon)
 /* ---- records ---- */
 
 /*
- * ERROR if the record cannot be.  Its store is entered first, so that there is
- * one to put aside.
+ * ERROR if the record is invalid.  Its store is entered first, so that there is one to put
+ * aside.
  */
 static void
 check_record(XLogReaderState *record)
@@ -276,7 +275,7 @@ redo_put(const char *data)
 	KvKey		key = {(const uint8 *) (put + 1), put->keylen};
 	KvVersion	version = {0};
 
-	/* at wal level 'keys' the record is the top transaction's, the version a child's */
+	/* at wal level 'keys' the record is the top transaction's, the version a subtransaction's */
 	AdvanceNextFullTransactionIdPastXid((TransactionId) put->xid);
 	if (store == NULL)
 		return;
@@ -300,7 +299,7 @@ redo_batch(const char *data)
 		const KvLogEntry *entry = (const KvLogEntry *) at;
 		KvVersion	version = kv_entry_version(entry);
 
-		/* the record was made by others, perhaps before its transaction had any */
+		/* another process logged the record, perhaps before its transaction had logged any */
 		AdvanceNextFullTransactionIdPastXid((TransactionId) entry->xid);
 		if (store != NULL)
 			kv_redo_location(store, kv_entry_key(entry), &version);
@@ -319,7 +318,7 @@ redo_create(const char *data)
 
 	if (store != NULL && store->shape.id != create->id)
 	{
-		/* forgotten if a later CREATE record turns out to be of the store that is there */
+		/* dropped if a later CREATE record belongs to the existing store */
 		KvPassed   *one = pass_over(&create->store);
 
 		one->absent = false;
@@ -330,10 +329,9 @@ redo_create(const char *data)
 	if (store != NULL)
 	{
 		/*
-		 * It is there, set back to its image or younger than that.  The transaction that
-		 * created it is in this WAL, so clog says what became of it.  In a backup's copy
-		 * the boundary of its incarnation, which is provisional until the end of redo,
-		 * could say that it has aborted.
+		 * it exists, set back to its image or newer; the transaction that created it is in this
+		 * WAL, so clog has its status; in a backup's copy the boundary of its incarnation,
+		 * which is provisional until the end of redo, could say that it has aborted
 		 */
 		kv_store_trust_creator(store);
 		forget_passed(&create->store);
@@ -420,7 +418,7 @@ apply(XLogReaderState *record)
 		case KV_XLOG_GONE:
 			forget_passed(&((const KvWalGone *) data)->store);
 			if (kv_control->follows)
-				kv_wal_flush();	/* it cannot be led back behind this */
+				kv_wal_flush();	/* the server can never go back to before this */
 			kv_generation_remove(&((const KvWalGone *) data)->store,
 								 ((const KvWalGone *) data)->id);
 			break;
@@ -445,10 +443,9 @@ apply(XLogReaderState *record)
 static volatile bool in_record = false;
 
 /*
- * A server that follows is stopped.  It may have made a restartpoint of a checkpoint
- * before which its primary has logged no DURABLE (checkpoint/checkpointer.c), and makes one more
- * after
- * this: so let the images have all that was replayed.  An ERROR in here merely ends the
+ * A server that follows is stopped.  It may have made a restartpoint of a checkpoint before
+ * which its primary has logged no DURABLE (checkpoint/checkpointer.c), and makes one more after
+ * this.  So let the images have everything that was replayed.  An ERROR here merely ends the
  * process; then the images are those of the last DURABLE.
  */
 static void
@@ -511,9 +508,9 @@ sweep_store(void *store)
 }
 
 /*
- * Nothing can name any more what no shard lists; but of a store that was put aside shards
- * do not list what the records name that were not replayed.  What could not be swept is
- * swept after the next start.
+ * Remove value files that no shard lists: no record can name them any more.  A store that was
+ * put aside is skipped, because its shards do not list the value files of records that were not
+ * replayed.  Remaining files are removed after the next start.
  */
 static void
 sweep_value_files(void)
@@ -537,7 +534,10 @@ require_space(const KvStoreKey *key, const void *arg)
 	Oid			tablespace = kv_space_forgotten(key);
 	KvStore    *store = OidIsValid(tablespace) ? kv_store_by_key(key) : NULL;
 
-	/* what had not been committed goes, and its tablespace may have gone before */
+	/*
+	 * a store whose creation was not committed is removed, and its tablespace may have been
+	 * dropped before
+	 */
 	if (store != NULL && (store->shape.creator == 0 ||
 						  kv_xid_status(store->shape.creator, store->shape.creator_incarnation) ==
 						  KV_XID_COMMITTED))
@@ -559,9 +559,9 @@ redo_cleanup(void)
 	KV_STOP_POINT("redo_before_flush");
 
 	/*
-	 * After a crash redo has gone on where a tablespace was missing: the WAL might have dropped it.
-	 * As it has not, its link was forgotten; so the server does not start, and nothing is let go
-	 * of.
+	 * after a crash redo has continued where a tablespace was missing, because the WAL might
+	 * have dropped it; as it has not, its link is missing; so the server does not start, and no
+	 * WAL is removed
 	 */
 	if (!kv_control->follows)
 		(void) kv_visit_stores(require_space, NULL);

@@ -1,34 +1,36 @@
 /*
  * spaces.c
- *		Whose the directories in tablespaces are.
+ *		Ownership of the directories in tablespaces.
  *
  * The servers of a replication have the same files in kvfdw/ and the same rows, but each has
- * put values at places of its own.  So nothing good comes of one server's directory "kvfdw"
- * with another's tablespaces.  Tools make such copies: pgBackRest, where its option
- * backup-standby is on, copies pg_tblspc/ of a standby and all else of the primary.  A file
- * that the standby does not have under the name that it has on the primary is left out.
+ * its values at other addresses.  So one server's directory "kvfdw" must not be used with
+ * another's tablespaces.  Tools make such copies: pgBackRest, where its option backup-standby
+ * is on, copies pg_tblspc/ of a standby and all else of the primary.  It skips a file that the
+ * standby does not have under the name that it has on the primary.
  *
- * So directories in tablespaces have the server's id in their names (format/path.c).  What has
- * another server's id is not looked at.  In a copy of two servers files are missing then, which
- * is found where the images are chosen (durable/imageback.c), or when the store is opened
- * (format/where.c), whatever the tool has left out or mixed, also if it takes what has not
- * changed from an earlier copy.
+ * So directories in tablespaces have the server's id in their names (format/path.c).  A
+ * directory with another server's id is not read.  In a copy of two servers files are then
+ * missing.  That is found when the images are chosen (durable/imageback.c), or when the store
+ * is opened (format/where.c), whatever the tool has skipped or mixed, also if it takes
+ * unchanged files from an earlier copy.
  *
- * A server gets another id at each start at which it may become another than the one whose
- * files it has: from a backup_label, or as a standby, or by recovery from an archive.  Of two
- * servers that go on from the same files one at least is started so, unless they never meet.
- * The steps:
+ * A server gets another id at each start at which it may become different from the one whose
+ * files it has: from a backup_label, as a standby, or by recovery from an archive.  Of two
+ * servers that continue from the same files at least one is started so, unless they never
+ * meet.  The steps:
  *
- *	1. the control file gets the new id, and the one before among the former ones;
+ *	1. the control file gets the new id, and the previous one among the former ones;
  *	2. directories that have a former id get the new one, by rename;
- *	3. the control file gets no former ids any more.
+ *	3. the former ids are removed from the control file.
  *
- * A start that is cut off leaves former ids, and the next one begins with step 2.  So does one
- * that has met a tablespace that is not mounted, or cannot be written; then who opens a store
- * does it for the tablespaces of that, when they are there.  The former ids have no room for
- * more than a few: then the oldest is forgotten, and what still has it is refused.
+ * A start that is interrupted leaves former ids, and the next one begins with step 2.  So does
+ * one that has met a tablespace that is not mounted, or cannot be written.  Then a process that
+ * opens a store does step 2 for the store's tablespaces, when they exist.  There is space for
+ * only a few former ids: then the oldest is dropped, and directories that still have it are
+ * refused.
  *
- * Before there was such an id it was the id of the directory "kvfdw", and so it is in a new one.
+ * Before there was such an id it was the id of the directory "kvfdw", and so it is in a new
+ * one.
  */
 #include "postgres.h"
 
@@ -38,7 +40,7 @@
 #include "engine/io/fault.h"
 #include "engine/restart/restart.h"
 
-/* Step 2, in all tablespaces.  False: not in all. */
+/* Do step 2 in all tablespaces.  False: not in all. */
 static bool
 claim_all(void)
 {
