@@ -2,8 +2,8 @@
  * clock.h
  *		Monotonic clock, for durations and due times.
  *
- * Times are microseconds in a TimestampTz, since an arbitrary moment long ago. All processes of
- * a server read the same clock; its values mean nothing after a restart of the machine. The
+ * Times are microseconds in a TimestampTz, since an arbitrary moment long ago.  All processes
+ * of a server read the same clock; its values mean nothing after a restart of the machine.  The
  * wall clock (GetCurrentTimestamp) may be set forwards and back at any time. kvfdw uses it only
  * for times that people or files are told, for the expiry of rows, and for comparisons with
  * times that PostgreSQL took from it.

@@ -529,7 +529,7 @@
 
 /*
  * Convert dates and timestamps to timestamps; *overflow is -1 or 1 for a value before or after
- * all timestamps. Since 19 core says only that there was an overflow.
+ * all timestamps.  Since 19 core says only that there was an overflow.
  */
 #if PG_VERSION_NUM >= 190000
 #include "nodes/miscnodes.h"

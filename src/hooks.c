@@ -3,10 +3,10 @@
  *		Callbacks at the end of transactions, and at the drop of objects.
  *
  * At wal levels 'full' and 'none' a transaction's rows need nothing at its end: clog decides
- * which snapshots see them (I 1). At 'keys' the entries that are not logged yet are logged
- * before the commit record. Files need more: those that TRUNCATE and DROP replaced are unlinked
- * after COMMIT, those that the transaction made are unlinked after ABORT (I 9). From COMMIT and
- * ABORT on the callbacks neither throw, allocate nor wait.
+ * which snapshots see them (I 1).  At 'keys' the entries that are not logged yet are logged
+ * before the commit record.  Files need more: those that TRUNCATE and DROP replaced are
+ * unlinked after COMMIT, those that the transaction made are unlinked after ABORT (I 9).  From
+ * COMMIT and ABORT on the callbacks neither throw, allocate nor wait.
  */
 #include "postgres.h"
 

@@ -3,7 +3,7 @@
  *		Module start: settings, hooks, the handler.
  *
  * Loaded through shared_preload_libraries the module has its workers, shared memory and
- * resource manager in every process. Loaded later (by CREATE EXTENSION, say) the module can
+ * resource manager in every process.  Loaded later (by CREATE EXTENSION, say) the module can
  * check options but plan nothing: at the first use of a table kv_engine_require says which
  * setting to change.
  */

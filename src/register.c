@@ -2,7 +2,7 @@
  * register.c
  *		Background workers that the postmaster starts with the server.
  *
- * PostgreSQL's own message, for a worker that finds no free slot, does not name it. Here the
+ * PostgreSQL's own message, for a worker that finds no free slot, does not name it.  Here the
  * log has one WARNING for all of them.
  */
 #include "postgres.h"

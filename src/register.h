@@ -13,7 +13,7 @@
  */
 extern void kv_register_worker(BackgroundWorker *worker, const char *without);
 /*
- * Raise one WARNING if some workers found no slot, or if none is left for others. Called when
+ * Raise one WARNING if some workers found no slot, or if none is left for others.  Called when
  * all are registered.
  */
 extern void kv_register_report(void);

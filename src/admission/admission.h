@@ -3,13 +3,13 @@
  *		Admission control: under overload at most P sessions execute a request at once.
  *
  * A session asks for one of P slots when its client has sent a request and before the server
- * reads it. If there is none the session pauses, first come first served. A paused session
- * holds nothing: no transaction, no lock, no snapshot, no pin (A 1). A slot lasts for a quota
+ * reads it.  If there is none the session pauses, first come first served.  A paused session
+ * holds nothing: no transaction, no lock, no snapshot, no pin (A 1).  A slot lasts for a quota
  * of requests; then the session that has waited longest gets it. docs/explanation/admission.md
  * says what users see.
  *
- * This module knows nothing of tables and stores and includes no other module. It works for all
- * sessions of the server, whatever they do. Where kvfdw.admission_limit is -1 there is no
+ * This module knows nothing of tables and stores and includes no other module.  It works for
+ * all sessions of the server, whatever they do.  Where kvfdw.admission_limit is -1 there is no
  * process, and sessions run as they do without admission.
  *
  *		A 1	A paused session has status 'I' and no lock: sessions that hold locks
@@ -21,7 +21,7 @@
  *		A 5	Without the process "kvfdw admission" every session passes.
  *		A 6	A slot ends with its session, however that ends.
  *
- * Locks: takes one lock of its own, the last in the order. Under it only functions of shared
+ * Locks: takes one lock of its own, the last in the order.  Under it only functions of shared
  * memory are called.
  */
 #ifndef KV_ADMISSION_H
@@ -42,7 +42,7 @@ extern void kv_admission_preload(void);
 extern void kv_admission_stat_reset(void);
 
 /*
- * The main function of the process "kvfdw admission"; arg is not used. Does not return: the
+ * The main function of the process "kvfdw admission"; arg is not used.  Does not return: the
  * process ends at once if there is another, and when admission is switched off.
  */
 extern PGDLLEXPORT void kv_admission_main(Datum arg);

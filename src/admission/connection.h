@@ -2,7 +2,7 @@
  * connection.h
  *		PostgreSQL's headers of the client's connection.
  *
- * These headers include GSSAPI's and OpenSSL's headers if the server was built with them. The
+ * These headers include GSSAPI's and OpenSSL's headers if the server was built with them.  The
  * layout of Port is the same without.
  */
 #ifndef KV_ADMISSION_CONNECTION_H

@@ -2,9 +2,9 @@
  * enter.c
  *		Installs the gate in a session, and calls it.
  *
- * PostgreSQL sends through PqCommMethods, which may be replaced. The message ReadyForQuery
+ * PostgreSQL sends through PqCommMethods, which may be replaced.  The message ReadyForQuery
  * tells whether a transaction is open; the flush that follows it is the last call before the
- * next request is read. Another library that replaces the methods calls ours, or ours call its
+ * next request is read.  Another library that replaces the methods calls ours, or ours call its
  * methods; they are never put back.
  */
 #include "postgres.h"

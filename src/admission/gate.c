@@ -3,21 +3,21 @@
  *		The gate: where a session stops between two requests, and pauses.
  *
  * enter.c calls kv_admission_gate after the reply has left and before the server reads the next
- * request, outside any transaction. PostgreSQL serves interrupts there only once it reads, so
+ * request, outside any transaction.  PostgreSQL serves interrupts there only once it reads, so
  * the gate serves them in its stead: a terminated session ends, notifications are sent, catalog
- * messages are processed. A cancel is for a statement. One that arrives while the client has
- * sent nothing is left to PostgreSQL, which drops it. One that arrives while the session is
+ * messages are processed.  A cancel is for a statement.  One that arrives while the client has
+ * sent nothing is left to PostgreSQL, which drops it.  One that arrives while the session is
  * paused ends the pause, and the statement fails as soon as it begins.
  *
  * While no session waits, a session keeps its slot and returns at once, without a system call
  * or a lock.
  *
  * Under overload a session that waits for its client's bytes, and then for a slot, is woken
- * twice per request. So a session whose client has always been quick queues in advance: as soon
- * as its turn is over, as if the next request were there. When the slot is granted the session
- * looks. If the client has sent nothing, the turn is missed: the slot goes to the next session,
- * and this one waits for its client in the usual way. turn_came bounds how often that may
- * happen.
+ * twice per request.  So a session whose client has always been quick queues in advance: as
+ * soon as its turn is over, as if the next request were there.  When the slot is granted the
+ * session looks.  If the client has sent nothing, the turn is missed: the slot goes to the next
+ * session, and this one waits for its client in the usual way. turn_came bounds how often that
+ * may happen.
  */
 #include "postgres.h"
 
@@ -217,7 +217,7 @@ begin_pause(KvAdmitMember *me)
 }
 
 /*
- * For a session that queues in advance: has its request arrived? Checked only where that makes
+ * For a session that queues in advance: has its request arrived?  Checked only where that makes
  * a difference: for a cancel, which is for nothing if there is no request; for the time-out of
  * idle sessions; and when the turn has come.
  */
@@ -251,9 +251,9 @@ wait_in_queue(bool sent, long rest)
 }
 
 /*
- * The session's turn has come, for which it queued in advance. Each missed turn doubles the
- * number of quick requests after which the session does so again; each used turn takes one off.
- * So a session that misses many turns soon stops queueing in advance.
+ * The session's turn has come, for which it queued in advance.  Each missed turn doubles the
+ * number of quick requests after which the session does so again; each used turn takes one
+ * off.  So a session that misses many turns soon stops queueing in advance.
  */
 static void
 turn_came(bool sent)
@@ -270,7 +270,7 @@ turn_came(bool sent)
 
 /*
  * Wait in the queue until it is this session's turn, or until no turn is needed. in_advance:
- * the session queues without a request. Returns false if there still is none; the session then
+ * the session queues without a request.  Returns false if there still is none; the session then
  * has no slot.
  */
 static bool
@@ -381,7 +381,7 @@ get_slot(KvAdmitMember *me)
 }
 
 /*
- * The turn is over: queue for the next one at once. Returns false if this session should not,
+ * The turn is over: queue for the next one at once.  Returns false if this session should not,
  * or if it has no slot in the end because its client has sent nothing.
  */
 static bool

@@ -153,7 +153,7 @@ extern double kv_admission_variability;
 
 /*
  * Called when the session has told its client that it is ready, outside any transaction.
- * Returns when the next request may be read. Raises what a session raises that waits for its
+ * Returns when the next request may be read.  Raises what a session raises that waits for its
  * client: FATAL when it is told to end.
  */
 extern void kv_admission_gate(void);
@@ -182,7 +182,7 @@ extern bool kv_socket_is_readable(void);
 
 /*
  * Wait for WL_SOCKET_READABLE or WL_SOCKET_CLOSED, the latch, and the time in ms (-1: for
- * ever). Returns the events, 0 for the time; resets the latch. FATAL if the postmaster has
+ * ever).  Returns the events, 0 for the time; resets the latch.  FATAL if the postmaster has
  * died.
  */
 extern uint32 kv_socket_wait(uint32 events, long timeout, uint32 wait_event);
@@ -261,7 +261,7 @@ extern uint64 kv_measure_requests(void);
 extern int	kv_measure_busy(void);
 
 /*
- * Begin and end a sample for the tuner, which is independent of the windows. The end returns
+ * Begin and end a sample for the tuner, which is independent of the windows.  The end returns
  * its variability, and its unfairness: 0 where sessions have had too few requests to tell.
  */
 extern void kv_measure_begin_sample(void);

@@ -4,7 +4,7 @@
  *		several measured points is to be chosen.
  *
  * AppleS's model: λ(P) = P·λ0 / (P0 + B·P0·(e^(−γ·P0) − e^(−γ·P))·(P − 1)), which passes
- * through (P0, λ0). With
+ * through (P0, λ0).  With
  *
  *		E(P) = (e^(−γ·P0) − e^(−γ·P))·(P − 1)   and   R(P) = (P·λ0) / (P0·λ(P))
  *

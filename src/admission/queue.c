@@ -4,7 +4,7 @@
  *
  * Every function here that changes a state takes KvAdmit.lock and leaves the counts true:
  * nactive members are ACTIVE, nlent are LENT, nwaiting are in the queue, and the queue is empty
- * while a slot is free. Latches are set after the lock is released.
+ * while a slot is free.  Latches are set after the lock is released.
  */
 #include "postgres.h"
 
@@ -167,8 +167,8 @@ kv_queue_lend(int number, uint64 requests)
 }
 
 /*
- * A session asks, no slot is free and no session waits yet. Slots of sessions that have been
- * idle for a while are lent without waiting for the worker's next look. Slots of sessions in a
+ * A session asks, no slot is free and no session waits yet.  Slots of sessions that have been
+ * idle for a while are lent without waiting for the worker's next look.  Slots of sessions in a
  * transaction are left to the worker, because their idle time is not known here.
  */
 static void

@@ -2,8 +2,8 @@
  * start.c
  *		Start: settings, shared memory, the hook of new sessions, the process.
  *
- * The process is registered when the server starts with admission on. If it is switched on
- * later, the first session that reaches the gate has the process started. A session gets its
+ * The process is registered when the server starts with admission on.  If it is switched on
+ * later, the first session that reaches the gate has the process started.  A session gets its
  * gate when it begins, or when it reads a configuration that switches admission on.
  */
 #include "postgres.h"

@@ -2,20 +2,20 @@
  * tune.c
  *		Chooses the limit by measurement, where kvfdw.admission_limit is 0.
  *
- * First three points are measured: few slots, four times as many, and no limit. The model
- * through them (model.c) names a limit. Two more points are that limit, and one between the
- * three where the model's limit is not. Then all five are measured and kv_model_best compares
+ * First three points are measured: few slots, four times as many, and no limit.  The model
+ * through them (model.c) names a limit.  Two more points are that limit, and one between the
+ * three where the model's limit is not.  Then all five are measured and kv_model_best compares
  * them.
  *
  * All points of a stage are measured in turn, in several rounds, every second one backwards.
  * The measure is a point's share of its round, because loads and machines change during a
- * measurement, and a point must not win because it was measured in a better moment. The median
- * of the rounds is taken. Before each sample, which lasts kvfdw.admission_sample, the sessions
+ * measurement, and a point must not win because it was measured in a better moment.  The median
+ * of the rounds is taken.  Before each sample, which lasts kvfdw.admission_sample, the sessions
  * have half as long to adapt to the limit.
  *
  * Tuning begins when many sessions have been busy for ten seconds; again when the load has
- * changed so much that the choice may be wrong; or on request. If the load goes away during the
- * measurement, tuning is given up.
+ * changed so much that the choice may be wrong; or on request.  If the load goes away during
+ * the measurement, tuning is given up.
  */
 #include "postgres.h"
 

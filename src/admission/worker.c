@@ -5,19 +5,19 @@
  *
  * While a session waits the worker looks at the holders every 25 ms, else once a second.
  * Sessions read limit and quota from shared memory, so that a reload applies to paused sessions
- * too. When the worker ends, every session passes (A 5).
+ * too.  When the worker ends, every session passes (A 5).
  *
  * A holder that waits for its client in two looks loses its slot: the client thinks, or waits
  * for another connection of its own, which may be paused.
  *
  * Other waits may also be for a paused session: for a lock, a timer, a pinned buffer, a safe
- * snapshot, a synchronous standby or an extension (dblink, say). Such a holder loses its slot
+ * snapshot, a synchronous standby or an extension (dblink, say).  Such a holder loses its slot
  * when no slot has changed hands between two looks, because then all holders may wait for
- * paused sessions; or after a second. Sooner would defeat the limit: where sessions queue for a
- * hot row, most holders wait for a lock.
+ * paused sessions; or after a second.  Sooner would defeat the limit: where sessions queue for
+ * a hot row, most holders wait for a lock.
  *
  * A session that was given a slot shows the wait of its pause until it runs, which takes long
- * where processors are short. Such a session does not count as stalled.
+ * where processors are short.  Such a session does not count as stalled.
  */
 #include "postgres.h"
 

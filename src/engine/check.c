@@ -557,7 +557,7 @@ is_known(KvStore *store, const KvFoundFile *file, const KvAddress *addresses, Si
 
 /*
  * Check that the directory has only value files of the lists, and only files of shards in the
- * map. While the map changes, files of other shards remain.
+ * map.  While the map changes, files of other shards remain.
  */
 static void
 check_directory(KvCheck *check)

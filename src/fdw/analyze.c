@@ -4,7 +4,7 @@
  *
  * There are two passes over one snapshot.  The first reads all keys, which costs no device
  * read, counts them and keeps a random sample of them; the second reads the values of the
- * sample only. Their reads count for vacuum_cost_delay as pages of a heap would.
+ * sample only.  Their reads count for vacuum_cost_delay as pages of a heap would.
  *
  * A heap's sample has only the TOAST pointer of a large value.  Here the sample has the value
  * itself, and thousands of them may exceed memory.  ANALYZE uses nothing but the width of a

@@ -4,7 +4,7 @@
  *		in sequence.
  *
  * The settings are factors of the planner's own, so that a machine has to be described only
- * once. Their defaults are the ratios of an NVMe disk.  A 4 KB read that is waited for takes
+ * once.  Their defaults are the ratios of an NVMe disk.  A 4 KB read that is waited for takes
  * five to ten times as long as one of 64 in flight.  As a value of a batch often waits for
  * fewer, it counts for a fifth.  In reads of 512 kB only the bytes count.
  */

@@ -101,7 +101,7 @@ typedef struct KvKeyMatch
 /*
  * Choose the key conditions among clauses: RestrictInfos on this relation, and join clauses
  * whose other relations the path will be parameterised by.  A clause that is not chosen stays a
- * filter. Palloc'd; the same clauses give the same result.
+ * filter.  Palloc'd; the same clauses give the same result.
  */
 extern KvKeyMatch *kv_match_key(PlannerInfo *root, RelOptInfo *rel,
 								const KvTable *table, List *clauses);

@@ -4,7 +4,7 @@
  *
  * Statistics have the width of columns that were analyzed.  For other columns of variable
  * length the planner takes 32 bytes, and so underestimates the sort of a million values of some
- * kilobytes. The store knows the size of its values, and this file uses it for such columns.
+ * kilobytes.  The store knows the size of its values, and this file uses it for such columns.
  * It does so too where statistics are of values that were cut for them (analyze.c).
  */
 #include "postgres.h"

@@ -8,8 +8,8 @@
  * later messages pg_dump shows errors alone.  pg_dumpall calls pg_dump for each database.
  *
  * Only the session's name identifies pg_dump, and whether it has the option cannot be seen
- * then. So the text says "without".  The pg_dump of pg_upgrade dumps no rows; upgrade.c handles
- * it.
+ * then.  So the text says "without".  The pg_dump of pg_upgrade dumps no rows; upgrade.c
+ * handles it.
  */
 #include "postgres.h"
 

@@ -3,8 +3,8 @@
  *		A foreign table as the engine sees it: its options, keys, values and schema, and the
  *		store of its rows.
  *
- * This module knows no plan and no executor node. Locks:  takes only locks of the catalog.  No
- * lock of the engine is held on entry or on return. Errors: a table that cannot be used raises
+ * This module knows no plan and no executor node.  Locks:  takes only locks of the catalog.  No
+ * lock of the engine is held on entry or on return.  Errors: a table that cannot be used raises
  * the ERROR that the user sees.
  */
 #ifndef KV_TABLE_H
@@ -225,7 +225,7 @@ extern KvStore *kv_table_read(Relation rel, Snapshot snapshot);
 /*
  * Called at the end of a transaction that has changed a table's options, so holds its
  * AccessExclusiveLock.  If the table's wal option differs from its store's level, rewrites the
- * data. Else, if its value files are to be created in another tablespace, has them moved at
+ * data.  Else, if its value files are to be created in another tablespace, has them moved at
  * COMMIT. Does nothing if the table was dropped or the change was rolled back.
  */
 extern void kv_table_apply_options(Oid relid);
@@ -289,7 +289,7 @@ extern void kv_fit_generated(List **fits, Oid relid, AttrNumber attnum);
 extern void kv_fit_inherited(List **fits, Oid child);
 /*
  * and a constraint (InvalidOid: NOT NULL) of a domain, for columns of it and of domains over
- * it. Takes ShareLock on their tables until the transaction ends.
+ * it.  Takes ShareLock on their tables until the transaction ends.
  */
 extern void kv_fit_domain(List **fits, Oid domain, Oid constraint);
 /* Read the rows at the end of the statement; ERROR if one does not satisfy a check. */

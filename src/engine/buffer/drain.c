@@ -443,7 +443,7 @@ kv_buffers_seal_idle(void)
 
 /*
  * The first buffer of a dropped store, from number from on, that is open or still to be
- * written. Its store is pinned, which keeps the store but not the buffer.  -1: there is none.
+ * written.  Its store is pinned, which keeps the store but not the buffer.  -1: there is none.
  * *writing: one is being written.
  */
 static int

@@ -24,7 +24,7 @@ extern KvCheckpointer *kv_checkpointer;
 extern void kv_checkpointer_init(void); /* called when its memory is created */
 /*
  * Make images of all shards that have changed since their last; adds to *stats.  covers: of the
- * images (durable/image.c).  ERROR if one cannot be made; the images that were made count. If
+ * images (durable/image.c).  ERROR if one cannot be made; the images that were made count.  If
  * failed is not NULL, it is called for the store instead, and the other stores are processed.
  */
 extern void kv_checkpointer_flush(uint64 covers, KvCheckpointerStats *stats,

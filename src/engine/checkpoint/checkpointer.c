@@ -210,7 +210,7 @@ flush_shards(KvStore *store, uint64 covers, KvCheckpointerStats *stats, long *re
 /*
  * Make images of all shards of a store.  A shard that leaves the map during that gets no image,
  * and a start that goes back to the previous map would have the shard as it was before the redo
- * pointer. So a map that is new by then must be one to which a start goes back
+ * pointer.  So a map that is new by then must be one to which a start goes back
  * (durable/mapback.c).
  */
 static void

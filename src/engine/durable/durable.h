@@ -246,7 +246,7 @@ extern void kv_shard_choose_image(const KvStore *store, uint32 shard_id,
 								  const KvBackupLabel *label);
 /*
  * In the postmaster, at wal level 'none': the shard's files after its newest image are not
- * trusted. Its manifest then tells recovery to salvage those files, and that so many entries
+ * trusted.  Its manifest then tells recovery to salvage those files, and that so many entries
  * are lost in addition to those of its write buffers.
  */
 extern void kv_shard_set_unverified(const KvStore *store, uint32 shard_id, const KvFoundFile *files,

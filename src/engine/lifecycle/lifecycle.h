@@ -61,7 +61,7 @@ extern void kv_store_ensure_open(KvStore *store);
 /* ---- helper.c ---- */
 /*
  * Called by the opener: start up to n helpers, fewer if there are not enough slots for
- * processes. They take part until kv_helpers_end, or until the store is not OPENING any more.
+ * processes.  They take part until kv_helpers_end, or until the store is not OPENING any more.
  */
 extern void kv_helpers_start(KvStore *store, int n);
 /*
@@ -104,7 +104,7 @@ extern void kv_value_files_cut(KvStore *store);
 /* ---- pending.c ---- */
 /*
  * Note the work that the end of the transaction, or a rollback of subtransaction subid, is to
- * do. All kinds but CREATE make COMMIT wait until its record is on disk.
+ * do.  All kinds but CREATE make COMMIT wait until its record is on disk.
  */
 extern void kv_pending_add(KvPendingKind kind, Oid dboid, Oid relid, uint32 generation,
 						   SubTransactionId subid);

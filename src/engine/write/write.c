@@ -179,7 +179,7 @@ static int	in_memtables = 0;
 
 /*
  * Fold the versions of the memtables; also locates the key in the active one.  The lock is
- * held. True: seen enough.
+ * held.  True: seen enough.
  */
 static bool
 fold_memtables(KvShard *shard, KvKey key, LockTupleMode wanted, KvKeyState *state)

@@ -17,8 +17,8 @@
  * A batch flushes the WAL itself if each client has requests in it or is held: the flush makes
  * no other client wait, and no other process has to be woken.  To reach that state a batch that
  * only writes lingers, too, before it is executed.  Without the flusher each batch flushes for
- * itself. With synchronous standbys it does not, because they may be away: clients that connect
- * in that time would be held up.
+ * itself.  With synchronous standbys it does not, because they may be away: clients that
+ * connect in that time would be held up.
  */
 #include "memcached/connection/connection.h"
 

@@ -4,7 +4,7 @@
  *
  * Off by default, and never beyond the loopback addresses.  A sender's address proves nothing:
  * an attacker could forge one, and have replies sent to others that are larger than the
- * requests. There is no authentication, so with passwords there are no datagrams.
+ * requests.  There is no authentication, so with passwords there are no datagrams.
  *
  * A request is one datagram.  It is served as a connection that sends nothing more and ends
  * with the reply (datagram.c).  The first process has the sockets.

@@ -3,8 +3,8 @@
  *		The base of every process of the memcached front end: settings, shared memory,
  *		counters, transactions, WAL flushes, the marks of a flush_all.
  *
- * This module knows no connection and no table. Locks: none is held on entry or when these
- * functions return.  KvMcShared.lock guards the fields of shared memory that say so. Errors:
+ * This module knows no connection and no table.  Locks: none is held on entry or when these
+ * functions return.  KvMcShared.lock guards the fields of shared memory that say so.  Errors:
  * PostgreSQL's own.
  */
 #ifndef KV_MEMCACHED_PROCESS_H

@@ -6,7 +6,7 @@
  * The loop does not wait for that (M 2): a process that lives for one table recovers it, and
  * requests are parked until then.  They are parked also where no such process can be started
  * now: another attempt may start one, and the maintainer recovers all tables, one after the
- * other. The maintainer does not recover tables that a standby learns of later; the loop
+ * other.  The maintainer does not recover tables that a standby learns of later; the loop
  * recovers these itself.
  */
 #include "memcached/served/served.h"

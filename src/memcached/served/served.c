@@ -5,7 +5,7 @@
  * The table option "memcached" has a table served.  The list of tables is made again after a
  * change to any foreign table's options; a table is checked again after a change to it.  Both
  * arrive as invalidations, which a transaction processes when it begins and when it gets a
- * lock. Locks are not waited for.  A session that alters a table gets its lock as soon as the
+ * lock.  Locks are not waited for.  A session that alters a table gets its lock as soon as the
  * running batches have ended, because later requests for a lock queue after it.
  *
  * The executor is bypassed, so a table must not have what only the executor does: triggers,

@@ -148,7 +148,7 @@ kv_mc_may_change(const KvMcRequest *request)
 }
 
 /*
- * What the request brings, and what it needs of the table: a value; privileges; columns. The
+ * What the request brings, and what it needs of the table: a value; privileges; columns.  The
  * last function returns NULL, or the reply if a column is missing.
  */
 extern bool kv_mc_has_value(const KvMcRequest *request);
