@@ -30,12 +30,12 @@
  *  I 12 Bounded memory: every structure lives inside a GUC-sized budget.
  *  I 13 An address is given out once between two starts of the server, and
  *       never again once an entry names it whose transaction may have committed.
- *  I 14 A value file is cut or removed only when no shard lists it, every image
- *       that counts was captured after it left the list, no base backup runs, and
- *       nothing that is still to be read (a key log, a write buffer, the WAL) can name it.
+ *  I 14 A value file is cut or removed only if no shard lists it; every image that
+ *       counts was captured after it left the list; no base backup runs; and nothing
+ *       that is still to be read (a key log, a write buffer, the WAL) can name it.
  *  I 15 A value file leaves its list only by a merge of all runs that has emitted no
- *       entry naming it, while it was closed, no writer of a large value in it ran, and
- *       all entries naming it were in the merged runs.
+ *       entry naming it.  At that time it is closed, no writer of a large value in it
+ *       runs, and all entries naming it are in the merged runs.
  *  I 16 A value that cannot be read or verified is damage only if its key, looked
  *       up again, still has it at the same address.
  *  I 17 Before a manifest names a value file that a compaction has written, every

@@ -2,9 +2,9 @@
  * fdw.h
  *		Shared by the planner, the executor and EXPLAIN of a kvfdw scan.
  *
- * keycond.c turns clauses into key conditions at plan time, plan.c builds paths and plans from
- * them, keyrange.c turns the conditions into keys and key ranges at execution time, scan.c
- * reads those, explain.c shows them.
+ * At plan time keycond.c turns clauses into key conditions, and plan.c builds paths and plans
+ * from them.  At execution time keyrange.c turns the conditions into keys and key ranges, which
+ * scan.c reads.  explain.c shows them.
  */
 #ifndef KV_FDW_H
 #define KV_FDW_H

@@ -8,8 +8,8 @@
  * good as long as the shard's lock is held (shared to read, exclusive to add).
  *
  * Nodes compare eight bytes of a key, and read the item only to break a tie.  If the first
- * eight bytes do not distinguish all keys of a node, which is determined when it is split, the
- * node stores the common beginning of its keys once and compares the bytes after it.
+ * eight bytes do not distinguish all keys of a node, the node stores the common beginning of
+ * its keys once and compares the bytes after it.  That is determined when the node is split.
  *
  * Memory comes in chunks from the area, whose size is kvfdw.memtable_memory (I 12).  An
  * addition first reserves all that it may need, so it happens completely or not at all.

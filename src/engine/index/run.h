@@ -1,20 +1,20 @@
 /*
  * run.h
- *		Runs: immutable, sorted files of index entries, mapped read-only where
- *		they are searched, read through a descriptor where they are read completely.
+ *		Runs: immutable, sorted files of index entries.  They are mapped read-only for
+ *		searches, and read through a descriptor when they are read completely.
  *
- * docs/internals/format.md has the file's grammar.  A run is page-structured: each 4 KB page
- * holds a sorted slice as a structure of arrays (keys apart from locations), a fence array at
- * the end holds the first key prefix of every page, so a search is one bisection in the fence
- * and one inside a page.  Every page has a CRC that is verified the first time a mapping
- * touches it (I 11).
+ * docs/internals/format.md has the file's grammar.  A run consists of 4 KB pages.  Each page
+ * has a sorted slice as a structure of arrays (keys apart from locations).  A fence array at
+ * the end has the first key prefix of every page, so a search is one bisection in the fence and
+ * one inside a page.  Every page has a CRC that is verified the first time a mapping touches it
+ * (I 11).
  *
  * A frozen ('base') run has at most one entry per key and no xids.  An unfrozen run may have
  * several versions per key, newest first, each with xid, cid, kind and a resolved flag.
  *
- * Takes no lock; maps and reads files, so no lock is held on entry to kv_run_pin, kv_run_open
- * and functions that read pages.  Damage is an ERROR (XX001) that names file and offset.  A
- * mapping belongs to the process; an open run belongs to the caller.
+ * Locks:  takes none; maps and reads files, so no lock is held on entry to kv_run_pin,
+ * kv_run_open and functions that read pages.  Errors: damage is an ERROR (XX001) that names
+ * file and offset.  A mapping belongs to the process; an open run belongs to the caller.
  */
 #ifndef KV_RUN_H
 #define KV_RUN_H

@@ -6,16 +6,22 @@
  * underscores for blanks) misbehave; 'N+' means the Nth and every later one.  Calls are counted
  * per process since the setting last changed in it.
  *
- * kvfdw.stop_points = 'name=action[,…]': a process that reaches the named point kills itself
- * (kill), raises ERROR (error), or creates $PGDATA/kvfdw/waiting.name, and waiting.name.pid,
- * and waits until $PGDATA/kvfdw/continue.name exists, or step.name, which ends one wait and is
- * removed by that (wait).
+ * kvfdw.stop_points = 'name=action[,…]' has a process that reaches the named point
  *
- * kvfdw.skip = 'name' skips the named step, for tests of its effect; 'direct_io': value files
- * are opened without direct I/O. kvfdw.boot_id replaces the running kernel's, and
- * kvfdw.server_version the running server's number.  kvfdw.test_value_file_kb makes value files
- * small, so that little data has many, and kvfdw.test_space_kb replaces the spare bytes of a
- * file system.
+ *  - kill itself (kill);
+ *  - raise ERROR (error); or
+ *  - create $PGDATA/kvfdw/waiting.name and waiting.name.pid, and wait until
+ *    $PGDATA/kvfdw/continue.name exists, or step.name, which ends one wait and is removed by
+ *    that (wait).
+ *
+ * Other settings for tests:
+ *
+ *  - kvfdw.skip = 'name' skips the named step, for tests of its effect; 'direct_io': value
+ *    files are opened without direct I/O.
+ *  - kvfdw.boot_id replaces the running kernel's, and kvfdw.server_version the running server's
+ *    number.
+ *  - kvfdw.test_value_file_kb makes value files small, so that little data has many.
+ *  - kvfdw.test_space_kb replaces the spare bytes of a file system.
  *
  * Faults and stop points are parsed into fixed static arrays, so that a check costs no
  * allocation and may be made anywhere, critical sections included.

@@ -2,11 +2,10 @@
  * redo.c
  *		Replays the engine's WAL records.
  *
- * Every store at wal level 'full' or 'keys' begins at its images (trust.c), and each PUT is
- * written into its shard again, through a write buffer like any write, with its own xid and
- * command id.  Redo may begin before an image was made.  Then versions that the image has are
- * written once more, as newer ones, which changes nothing for readers, which begin with the
- * newest.
+ * Every store at wal level 'full' or 'keys' begins at its images (trust.c).  Redo writes each
+ * PUT into its shard again, through a write buffer like any write, with its own xid and command
+ * id.  Redo may begin before an image was made.  Then versions that the image has are written
+ * once more, as newer ones, which changes nothing for readers, which begin with the newest.
  *
  * An ERROR in redo stops the server from starting, so the ERROR of one store must be caught.
  * The store is put aside: nothing more is replayed into it, and it is unusable from then on.

@@ -11,8 +11,8 @@
  * So directories in tablespaces have the server's id in their names (format/path.c).  A
  * directory with another server's id is not read.  In a copy of two servers files are then
  * missing.  That is found when the images are chosen (durable/imageback.c), or when the store
- * is opened (format/where.c), whatever the tool has skipped or mixed, also if it takes
- * unchanged files from an earlier copy.
+ * is opened (format/where.c).  It is found whatever the tool has skipped or mixed, and if the
+ * tool takes unchanged files from an earlier copy.
  *
  * A server gets another id at each start at which it may become different from the one whose
  * files it has: from a backup_label, as a standby, or by recovery from an archive.  Of two
