@@ -3,7 +3,8 @@
 FREE_MB=${FREE_MB:-$((2048 / share))}
 FREE_ROWS=$((ROWS / 5))
 FREE_QUIET=${FREE_QUIET:-10}
-CHECKPOINT_SHARDS=${CHECKPOINT_SHARDS:-"16 $((4096 / share))"}
+CHECKPOINT_SHARDS=${CHECKPOINT_SHARDS:-"1 64 512 $((4096 / share))"}
+CHECKPOINT_ROWS=${CHECKPOINT_ROWS:-6000}
 
 # p99 and maximum, in ms, and the number of the reads that ended between two moments
 # (unix time).
@@ -51,18 +52,22 @@ bench_free()
 
 kv_calc_time() { awk "BEGIN { printf \"%.6f\", $1 + $2 }"; }
 
-# CHECKPOINT with so many shards changed, every one by a row.
+# CHECKPOINT after the same random inserts, into so many shards: the third of three, which has files
+# of the checkpoints before to replace.
 bench_checkpoint()
 {
-	local n times
+	local n round ms one=
 	for n in $CHECKPOINT_SHARDS; do
-		head_ "CHECKPOINT with $n changed shards"
-		make_kv changed none "$n"
-		# keys that are spread over the shards
-		kv_psql -c "INSERT INTO changed SELECT hashint8extended(g, 1), '\\x00' FROM generate_series(1, $n * 32) g" -c CHECKPOINT -c "UPDATE changed SET v = '\\x01'"
-		kv_timed times kv_psql -c CHECKPOINT
-		say "  $(kv_psql -c "SELECT row_to_json(b) FROM kvfdw_stat_barrier b")"
-		line "CHECKPOINT with $n changed shards" "$times s" ""
+		head_ "CHECKPOINT after $CHECKPOINT_ROWS random inserts into $n shards"
+		make_kv changed full "$n"
+		for round in 1 2 3; do
+			# keys that are spread over the shards
+			kv_psql -c "INSERT INTO changed SELECT hashint8extended(g, $round), convert_to(repeat('x', 100), 'UTF8') FROM generate_series(1, $CHECKPOINT_ROWS) g"
+			ms=$(kv_psql -c '\timing on' -c CHECKPOINT | awk '/^Time:/ { printf "%.0f", $2 }')
+			say "  round $round: $ms ms"
+		done
+		one=${one:-$ms}
+		line "CHECKPOINT, $CHECKPOINT_ROWS random inserts into $n shards" "$ms ms, $(ratio "$ms" "$one") of one shard's" "3x" "$ms <= 3 * $one"
 		kv_psql -c "DROP FOREIGN TABLE changed"
 	done
 }

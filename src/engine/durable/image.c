@@ -22,9 +22,9 @@
  *	5. release	unlink the previous image, and files that only it named; and value files
  *				that had left the list before the image was captured (shard/retired.c)
  *
- * Shards of a store go through these steps together.  Syncs of many files in a row cost the
- * file system one commit, the device can work on the next one's bytes, and a directory is
- * synced once for all of them.  In step 4 all images are synced under temporary names before
+ * Shards of a store go through these steps together.  Files that are synced at once
+ * (kv_io_sync_files) cost the file system one commit, and a directory is synced once for all of
+ * them.  In step 4 all images are synced under temporary names before
  * the first is renamed.  After a power cut between the renames some shards have the new image
  * and some the previous one; both are complete, because nothing is released until the directory
  * has been synced.
@@ -233,7 +233,7 @@ capture(KvStore *store, KvImageWork *work)
 	return dirty;
 }
 
-/* Add a file to those of step 3, and start its write-back. */
+/* Adds a file to those of step 3. */
 static KvImageFile *
 add_file(List **files, const char *path, bool count, KvCheckpointerStats *stats)
 {
@@ -245,7 +245,6 @@ add_file(List **files, const char *path, bool count, KvCheckpointerStats *stats)
 	stats->files++;
 	if (count && stat(path, &info) == 0)
 		stats->bytes += info.st_size;
-	kv_io_start_write_back(path);
 	return file;
 }
 
@@ -315,23 +314,42 @@ files_to_sync(KvStore *store, KvImageWork *work, List **to_sync, KvCheckpointerS
 	}
 }
 
+/* What verify_log is told. */
+typedef struct KvImageSyncs
+{
+	const KvStoreKey *key;
+	KvImageFile **files;
+} KvImageSyncs;
+
+/* A file of step 3 was synced. */
+static void
+verify_log(int i, void *arg)
+{
+	const KvImageSyncs *syncs = arg;
+	const KvImageFile *file = syncs->files[i];
+
+	if (file->log != 0)
+		kv_log_verify(syncs->key, file->shard_id, file->log, file->from, file->end);
+}
+
 /* Step 3.  Frees the list. */
 static void
 sync_files(const KvStore *store, List *to_sync)
 {
-	ListCell   *cell;
+	int			n = list_length(to_sync);
+	KvImageSyncs syncs = {&store->key, palloc(Max(n, 1) * sizeof(KvImageFile *))};
+	const char **paths = palloc(Max(n, 1) * sizeof(char *));
 
-	foreach(cell, to_sync)
+	for (int i = 0; i < n; i++)
 	{
-		KvImageFile *file = lfirst(cell);
-
-		kv_interrupts();
-		if (file->log != 0)
-			kv_log_sync(&store->key, file->shard_id, file->log, file->from, file->end);
-		else
-			kv_io_sync_file(file->path);
-		pfree(file->path);
+		syncs.files[i] = list_nth(to_sync, i);
+		paths[i] = syncs.files[i]->path;
 	}
+	kv_io_sync_files(paths, n, verify_log, &syncs);
+	for (int i = 0; i < n; i++)
+		pfree(syncs.files[i]->path);
+	pfree(syncs.files);
+	pfree(paths);
 	list_free_deep(to_sync);
 }
 

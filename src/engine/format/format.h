@@ -276,15 +276,14 @@ extern void kv_log_create(const KvStoreKey *key, uint32 shard, uint32 number);
 /* Make a log that has its header and nothing else, whatever is there. */
 extern void kv_log_make_empty(const KvStoreKey *key, uint32 shard, uint32 number);
 /*
- * Make a log durable, and see that it has what was written from one offset, 0 or where a batch
- * begins, to another, or its end if that is 0: the kernel may have failed to write pages, and
- * forgotten that with the
- * file if nobody had it open. ERROR, or PANIC as data_sync_retry says, if the sync fails or
- * something is not as it was
- * written.  Others may append behind the end.  Serves interrupts between batches.
+ * Of a log that was just synced, while the descriptor is open that was open before: see that it
+ * has what was written from one offset, 0 or where a batch begins, to another, or its end if that
+ * is 0.  The kernel may have failed to write pages, and forgotten that with the file if no process
+ * had it open.  ERROR, or PANIC as data_sync_retry says, if something is not as it was written.
+ * Others may append after the end.  Serves interrupts between batches.
  */
-extern void kv_log_sync(const KvStoreKey *key, uint32 shard, uint32 number, uint64 from,
-						uint64 end);
+extern void kv_log_verify(const KvStoreKey *key, uint32 shard, uint32 number, uint64 from,
+						  uint64 end);
 /*
  * Hand every entry of a log to apply, in order, and return where the log ends.  ERROR
  * if anything in it is damaged, if it is missing and required, or if end is not 0 and

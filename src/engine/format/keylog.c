@@ -344,21 +344,20 @@ verify_part(LogPart *part, uint64 offset)
 }
 
 /*
- * What the page cache has behind the sync is either what was written, for then the kernel would
- * still
- * have known of a failure and the sync have told of it, or what the device has. The file is open
- * from before the sync until it has been read: no failure is forgotten in between.
+ * What the page cache has after the sync is either what was written, for then the kernel would
+ * still have known of a failure and the sync have told of it, or what the device has.  The caller
+ * keeps the descriptor open from before the sync until the log has been read, so no failure is
+ * forgotten in between.
  */
 void
-kv_log_sync(const KvStoreKey *key, uint32 shard, uint32 number, uint64 from, uint64 end)
+kv_log_verify(const KvStoreKey *key, uint32 shard, uint32 number, uint64 from, uint64 end)
 {
 	LogPart		part = {key, shard, number, .end = end};
 
 	part.path = pstrdup(kv_path_log(key, shard, number));
-	part.file = kv_io_open(part.path, 0, KV_IO_LOG_READ);
+	part.file = kv_io_open(part.path, KV_IO_READONLY, KV_IO_LOG_READ);
 	PG_TRY();
 	{
-		kv_io_sync_open(part.file);
 		if (end == 0)
 		{
 			part.end = kv_io_size(part.file);

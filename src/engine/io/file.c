@@ -245,28 +245,6 @@ kv_io_try_sync(File file)
 }
 
 void
-kv_io_sync_open(File file)
-{
-	int			err = kv_fault(KV_IO_SYNC, NULL);
-	int			fd;
-
-	if (err == 0 && !kv_io_raw_desc(file, &fd))
-		kv_io_error(ERROR, errno, FilePathName(file), "open");
-	if (err == 0)
-	{
-		kv_io_wait_start();
-		err = pg_fdatasync(fd) != 0 ? errno : 0;
-		kv_io_wait_end();
-	}
-	kv_io_stat_add(KV_IO_SYNC, 0, err);
-	if (err != 0)
-	{
-		kv_io_sync_failed();
-		kv_io_error(data_sync_elevel(ERROR), err, FilePathName(file), "fsync");
-	}
-}
-
-void
 kv_io_close(File file)
 {
 	FileClose(file);

@@ -58,6 +58,13 @@ extern int	kv_io_wait_written(File file, uint64 offset, uint64 len);
 extern void kv_io_advise(int fd, const KvIoRequest *request);
 
 /*
+ * Make the content of many open files durable, kvfdw.io_depth at once: the file system commits
+ * once for all that wait together.  errs: 0 or an errno for each.  Never raises, and counts each
+ * as a sync.
+ */
+extern void kv_io_sync_descriptors(const int *fds, int n, int *errs);
+
+/*
  * The descriptor of a virtual file, good until the next operation on any other one.  False with
  * errno set if it cannot be opened again.
  */

@@ -175,7 +175,13 @@ extern void kv_io_create_new(const char *path, const void *data, Size len, KvIoK
  * whose pages were waited for, or that this server has not written.
  */
 extern void kv_io_sync_file(const char *path);
-extern void kv_io_sync_open(File file); /* the same for an open file */
+/*
+ * The same for many files, which are synced together, up to kvfdw.io_depth at once.  After the
+ * sync of a file synced() is called with its place in paths, while the descriptor is still open
+ * that was open before the sync; it may raise.  NULL: nothing is called.  Serves interrupts.
+ */
+extern void kv_io_sync_files(const char *const *paths, int n, void (*synced) (int i, void *arg),
+							 void *arg);
 extern void kv_io_cut(const char *path, uint64 size);	/* truncates an unused file */
 extern int	kv_io_try_cut(const char *path, uint64 size);	/* the same; 0 or an errno */
 /* Read a piece of a file, and get the file's length; false if it is missing or shorter. */
@@ -227,11 +233,9 @@ extern void kv_io_sync_failed(void);
 
 /* ---- write-back of pages (writeback.c) ---- */
 /*
- * Start to write a file's content, or these bytes of an open one, without waiting: the process
- * that syncs it, or waits for its pages, gets the errors.  An immediate error is raised as
- * ERROR, or PANIC if data_sync_retry is off; the second function returns 0 or an errno.
+ * Start to write these bytes of an open file, without waiting: the process that syncs the file,
+ * or waits for its pages, gets the errors.  0 or an errno, of an immediate error.
  */
-extern void kv_io_start_write_back(const char *path);
 extern int	kv_io_start_write_back_file(File file, uint64 offset, uint64 len);
 /*
  * Write all pages, and wait: of an open file; of the files below a path, if it exists, as far

@@ -3,9 +3,10 @@
  *		Batches of direct I/O: io_uring where the kernel has it, pread and
  *		pwrite elsewhere.
  *
- * A process has up to two rings, made at their first use: one for reads, which is empty
- * whenever no kv_io_read_batch() runs, and one for the buffer writer's writes.  A ring belongs
- * to the process that made it; a child that inherits one never touches it.
+ * A process has up to two rings, made at their first use: one for reads and syncs, which
+ * is empty whenever neither kv_io_read_batch() nor kv_io_sync_descriptors() runs, and one for
+ * the buffer writer's writes.  A ring belongs to the process that made it; a child that inherits
+ * one never touches it.
  *
  * Newer kernels charge rings to the limit of locked memory, all processes of a user together: 8
  * kB for each of up to KV_CHEAP_DEPTH requests.  So a process takes a ring of so many if it is
@@ -597,6 +598,105 @@ int
 kv_io_writes_in_flight(void)
 {
 	return nfinished + (write_ring.pid == MyProcPid ? write_ring.in_flight : 0);
+}
+
+/* ---- syncs ---- */
+
+/* Queue the sync of a descriptor; its result is told apart by the place in the array. */
+static void
+queue_sync(int fd, int i)
+{
+	struct io_uring_sqe *sqe = io_uring_get_sqe(&read_ring.uring);
+
+	io_uring_prep_fsync(sqe, fd, IORING_FSYNC_DATASYNC);
+	io_uring_sqe_set_data64(sqe, i);
+	read_ring.in_flight++;
+}
+
+static int
+sync_now(int fd)
+{
+	return pg_fdatasync(fd) != 0 ? errno : 0;
+}
+
+/* Those of which errs is -1. */
+static void
+sync_with_ring(const int *fds, int n, int *errs)
+{
+	int			next = 0;
+
+	if (read_ring.in_flight != 0)
+		elog(PANIC, "reads of an earlier batch are under way");
+	while (next < n || read_ring.in_flight > 0)
+	{
+		struct io_uring_cqe *cqe;
+
+		for (; next < n && read_ring.in_flight < read_ring.depth; next++)
+		{
+			if (errs[next] < 0)
+				queue_sync(fds[next], next);
+		}
+		ring_enter(&read_ring, Min(read_ring.in_flight, 1));
+		while (io_uring_peek_cqe(&read_ring.uring, &cqe) == 0)
+		{
+			int			i = io_uring_cqe_get_data64(cqe);
+			int			result = cqe->res;
+
+			io_uring_cqe_seen(&read_ring.uring, cqe);
+			read_ring.in_flight--;
+
+			/* the kernel has not begun it */
+			if (result == -EAGAIN || result == -EINTR)
+				result = -sync_now(fds[i]);
+			errs[i] = -result;
+		}
+	}
+}
+
+/* The same without a ring: the device gets the pages of all before the first is waited for. */
+static void
+sync_in_turn(const int *fds, int n, int *errs)
+{
+	for (int i = 0; i < n && n > 1; i++)
+	{
+		if (errs[i] < 0)
+		{
+			int			err = kv_io_start_pages(fds[i], 0, 0);
+
+			errs[i] = err != 0 ? err : -1;
+		}
+	}
+	for (int i = 0; i < n; i++)
+	{
+		if (errs[i] < 0)
+			errs[i] = sync_now(fds[i]);
+	}
+}
+
+void
+kv_io_sync_descriptors(const int *fds, int n, int *errs)
+{
+	int			open = 0;
+
+	for (int i = 0; i < n; i++)
+	{
+		errs[i] = kv_fault(KV_IO_SYNC, NULL);
+		if (errs[i] == 0 && enableFsync)
+			errs[i] = -1;
+		open += errs[i] < 0;
+	}
+	kv_io_wait_start();
+	if (open > 1 && ring_ready(&read_ring, false))
+		sync_with_ring(fds, n, errs);
+	else
+		sync_in_turn(fds, n, errs);
+	kv_io_wait_end();
+	for (int i = 0; i < n; i++)
+	{
+		kv_io_stat_add(KV_IO_SYNC, 0, errs[i]);
+		if (errs[i] != 0)
+			kv_io_sync_failed();
+	}
 }
 
 /* ---- settings ---- */

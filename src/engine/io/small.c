@@ -14,6 +14,7 @@
 
 #include "common/file_perm.h"
 #include "engine/base/types.h"
+#include "engine/base/wait.h"
 #include "engine/io/fault.h"
 #include "engine/io/internal.h"
 #include "engine/io/io.h"
@@ -57,12 +58,12 @@ write_new(const char *path, const char *data, Size len, KvIoKind kind)
 {
 	Size		first = len;
 	int			err = kv_fault(kind, &first);
-	int			fd;
+	int			flags = O_CREAT | O_EXCL | O_WRONLY | PG_BINARY;
+	int			fd = err == 0 ? OpenTransientFile(path, flags) : -1;
 
-	if (err == 0 && unlink(path) != 0 && errno != ENOENT)
-		err = errno;
-	fd = err == 0 ?
-		OpenTransientFile(path, O_CREAT | O_EXCL | O_WRONLY | PG_BINARY) : -1;
+	/* an attempt that failed may have left one */
+	if (err == 0 && fd < 0 && errno == EEXIST && unlink(path) == 0)
+		fd = OpenTransientFile(path, flags);
 	if (fd < 0)
 	{
 		err = err != 0 ? err : errno;
@@ -321,16 +322,22 @@ kv_io_rename(const char *from, const char *to)
 static int
 sync_descriptor(int fd, bool directory)
 {
-	int			err = kv_fault(KV_IO_SYNC, NULL);
+	int			err;
 
+	if (!directory)
+	{
+		kv_io_sync_descriptors(&fd, 1, &err);
+		return err;
+	}
+	err = kv_fault(KV_IO_SYNC, NULL);
 	if (err == 0)
 	{
 		kv_io_wait_start();
-		err = (directory ? pg_fsync(fd) : pg_fdatasync(fd)) != 0 ? errno : 0;
+		err = pg_fsync(fd) != 0 ? errno : 0;
 		kv_io_wait_end();
 
 		/* some file systems cannot sync directories, and need not */
-		if (directory && (err == EBADF || err == EINVAL))
+		if (err == EBADF || err == EINVAL)
 			err = 0;
 	}
 	kv_io_stat_add(KV_IO_SYNC, 0, err);
@@ -357,39 +364,81 @@ sync_path(const char *path, bool directory, bool *opened)
 	return err;
 }
 
-/*
- * Write files, and sync them after all writes, so that the writes run concurrently.  fds:
- * memory for their descriptors.
- */
-static void
-create_durable(const KvIoNew *files, int n, int *fds)
+/* How many transient files may be open at once: fd.c has a third of all descriptors for them. */
+static int
+most_open(int n)
 {
-	int			err;
+	return Min(n, Max(max_safe_fds / 6, 1));
+}
 
+/* Sync open files, and raise the first error. */
+static void
+sync_together(const int *fds, const char *const *paths, int n)
+{
+	int		   *errs = palloc(n * sizeof(int));
+
+	kv_io_sync_descriptors(fds, n, errs);
 	for (int i = 0; i < n; i++)
 	{
-		fds[i] = write_new(files[i].path, files[i].data, files[i].len, KV_IO_META_WRITE);
-		if ((err = kv_io_start_pages(fds[i], 0, 0)) != 0)
-			kv_io_error(data_sync_elevel(ERROR), err, files[i].path, "write back");
+		if (errs[i] != 0)
+			kv_io_error(data_sync_elevel(ERROR), errs[i], paths[i], "fsync");
 	}
-	KV_STOP_POINT("new_files_written");
-	for (int i = 0; i < n; i++)
-	{
-		if ((err = sync_descriptor(fds[i], false)) != 0)
-			kv_io_error(data_sync_elevel(ERROR), err, files[i].path, "fsync");
-		CloseTransientFile(fds[i]);
-	}
+	pfree(errs);
 }
 
 void
 kv_io_create_durable(const KvIoNew *files, int n)
 {
-	/* fd.c has a third of all descriptors for such files */
-	int			most = Max(max_safe_fds / 6, 1);
+	int			most = most_open(n);
 	int		   *fds = palloc(most * sizeof(int));
+	const char **paths = palloc(n * sizeof(char *));
+
+	for (int i = 0; i < n; i++)
+		paths[i] = files[i].path;
+	for (int at = 0; at < n; at += most)
+	{
+		int			part = Min(n - at, most);
+
+		for (int i = 0; i < part; i++)
+			fds[i] = write_new(paths[at + i], files[at + i].data, files[at + i].len,
+							   KV_IO_META_WRITE);
+		KV_STOP_POINT("new_files_written");
+		sync_together(fds, paths + at, part);
+		for (int i = 0; i < part; i++)
+			CloseTransientFile(fds[i]);
+	}
+	pfree(paths);
+	pfree(fds);
+}
+
+void
+kv_io_sync_files(const char *const *paths, int n, void (*synced) (int i, void *arg), void *arg)
+{
+	int			most = most_open(n);
+	int		   *fds = palloc(Max(most, 1) * sizeof(int));
 
 	for (int at = 0; at < n; at += most)
-		create_durable(files + at, Min(n - at, most), fds);
+	{
+		int			part = Min(n - at, most);
+
+		for (int i = 0; i < part; i++)
+		{
+			fds[i] = OpenTransientFile(paths[at + i], O_RDWR | PG_BINARY);
+			if (fds[i] < 0)
+			{
+				int			err = errno;
+
+				kv_io_stat_add(KV_IO_SYNC, 0, err);
+				kv_io_error(ERROR, err, paths[at + i], "open");
+			}
+		}
+		sync_together(fds, paths + at, part);
+		for (int i = 0; i < part && synced != NULL; i++)
+			synced(at + i, arg);
+		for (int i = 0; i < part; i++)
+			CloseTransientFile(fds[i]);
+		kv_interrupts();
+	}
 	pfree(fds);
 }
 

@@ -46,21 +46,6 @@ kv_io_start_pages(int fd, uint64 offset, uint64 len)
 	return err;
 }
 
-void
-kv_io_start_write_back(const char *path)
-{
-	int			fd = enableFsync ? OpenTransientFile(path, O_RDONLY | PG_BINARY) : -1;
-	int			err;
-
-	/* a missing file is an error of the sync */
-	if (fd < 0)
-		return;
-	err = kv_io_start_pages(fd, 0, 0);
-	CloseTransientFile(fd);
-	if (err != 0)
-		kv_io_error(data_sync_elevel(ERROR), err, path, "write back");
-}
-
 /*
  * Returns 0 or an errno.  After a failure the pages are dropped, so that readers of the file
  * get the device's content.
