@@ -49,7 +49,7 @@ typedef struct KvMoves
 	int			nvalue_files;
 	/* value files of the copies: in no list yet, but there is space in the list */
 	const KvValueFile *value_files;
-	uint32		job;			/* new KvManifest.pass; 0: unchanged */
+	uint32		job;			/* new KvManifest.job; 0: unchanged */
 	uint64		written;		/* KvShard.written when the values to be put in order were
 								 * chosen, if job is not 0 */
 
