@@ -8,10 +8,10 @@
  * them.
  *
  * All points of a stage are measured in turn, in several rounds, every second one backwards.
- * The measure is a point's share of its round, because loads and machines change during a
- * measurement, and a point must not win because it was measured in a better moment.  The median
- * of the rounds is taken.  Before each sample, which lasts kvfdw.admission_sample, the sessions
- * have half as long to adapt to the limit.
+ * The measure is a point's share of its round: loads and machines change during a measurement,
+ * and a point must not win because it was measured in a better moment.  The median of the
+ * rounds is taken.  Before each sample, which lasts kvfdw.admission_sample, the sessions have
+ * half as long to adapt to the limit.
  *
  * Tuning begins when many sessions have been busy for ten seconds; again when the load has
  * changed so much that the choice may be wrong; or on request.  If the load goes away during

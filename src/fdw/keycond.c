@@ -4,8 +4,8 @@
  *
  * A key condition binds one key column to a value that is known before the scan starts: a
  * constant, a parameter, or an expression over other relations' columns (a parameterised
- * path).  It is made only where the key's byte order says exactly what the clause's operator
- * says, so that the clause need not be evaluated once its condition is in use:
+ * path).  It is made only where the key's byte order agrees exactly with the clause's
+ * operator.  So the clause need not be evaluated once its condition is in use:
  *
  *	- the operator belongs to the default btree operator family of the column's
  *	  type and its left input is that type;

@@ -3,7 +3,7 @@
  *		INSERT … ON CONFLICT DO UPDATE or DO SELECT: handles the existing row.
  *
  * Core's ExecInsert passes every proposed row to ExecForeignInsert.  So this file does all that
- * core's ExecOnConflictUpdate does for a heap table, in the same order, with the slots and
+ * core's ExecOnConflictUpdate does for a heap table, in the same order.  It uses the slots and
  * expressions that ExecInitModifyTable has made of SET and WHERE.  The newest version of the
  * row is locked first, so no other transaction can change it.  Where the result does not depend
  * on when SET is evaluated, nor on how often, the lock is saved: the row is written if it is

@@ -10,13 +10,13 @@
  * the table's from COMMIT on, as with TRUNCATE.  A default that is too large for the image has
  * the rows rewritten, too.
  *
- * A column's type can change in two ways.  If the new type is stored in the same way, with
- * another length or precision, or as a domain, all values must fit it, and rows are rewritten
- * only if a value changes.  Else all rows are rewritten, with the values cast by assignment, as
- * on heap without USING, and with the columns that the statement has added.  They are read with
- * the types before the statement, which the object access hook has noted (ddl.c), not with
- * those of the schema image: among types that are stored alike the image has the first, and a
- * cast may differ.
+ * A column's type can change in two ways.  The new type may be stored in the same way, with
+ * another length or precision, or as a domain.  Then all values must fit it, and rows are
+ * rewritten only if a value changes.  Else all rows are rewritten, with the values cast by
+ * assignment, as on heap without USING, and with the columns that the statement has added.
+ * They are read with the types before the statement, which the object access hook has noted
+ * (ddl.c), not with those of the schema image: among types that are stored alike the image has
+ * the first, and a cast may differ.
  *
  * All this happens at the end of the ALTER, under its AccessExclusiveLock.
  */

@@ -12,9 +12,9 @@
  *    notes, in the directory of the stores, the tables that have neither mark nor rows when it
  *    is dumped.  The new server marks all tables that it creates, by marks that do not count
  *    for the noted ones (mark.c).
- *  - A value that names an object of the catalog is wrong where that gets another OID, and a
- *    value whose type has another format in the new version cannot be read.  pg_upgrade refuses
- *    such columns of tables that it copies; here they are refused in kvfdw's.
+ *  - A value that names an object of the catalog is wrong where that gets another OID.  A value
+ *    whose type has another format in the new version cannot be read.  pg_upgrade refuses such
+ *    columns of tables that it copies; here they are refused in kvfdw's.
  *
  * Collations get other OIDs, too.  But keys are ordered by their bytes and equal by them,
  * whatever their collation, which is deterministic.  So collations are not compared with those

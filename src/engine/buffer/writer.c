@@ -2,8 +2,8 @@
  * writer.c
  *		The background worker that writes sealed write buffers to their files.
  *
- * One process writes for all, so that a backend never has a write in flight while it waits for
- * its client, and an ERROR in a backend has no write to wait for.  The worker keeps up to
+ * One process writes for all.  So a backend never has a write in flight while it waits for its
+ * client, and an ERROR in a backend has no write to wait for.  The worker keeps up to
  * KV_WRITES_IN_FLIGHT direct writes in flight, but KV_LARGE_IN_FLIGHT of large buffers.  A
  * write that fails leaves its buffer sealed, with its values safe in the buffer file and
  * readable.  It is tried again every second, and logged once per minute; buffers of other

@@ -13,7 +13,7 @@
  * The worker has the flag set for as long as it lives, and a local transaction id without a
  * transaction.  When the redo pointer moves it makes the images and logs a DURABLE record.
  * Once it has done so for the present redo pointer, it takes a new local transaction id every
- * now and then, reading the redo pointer and changing the id under one hold of ProcArrayLock.
+ * now and then.  It reads the redo pointer and changes the id under one hold of ProcArrayLock.
  * The argument, for a checkpoint with redo pointer R, which publishes R and later collects ids
  * under ProcArrayLock:
  *
@@ -24,7 +24,7 @@
  *  - When the worker has made the images it changes its id sooner or later, whether the
  *    checkpoint has collected by then or not: the checkpoint never waits for ever.
  *  - A version with a record before R was in its shard before the record (xact/wal.c), hence
- *    before the worker saw R, hence it is in the images made after that.
+ *    before the worker saw R.  So it is in the images made after that.
  *
  * Images say that they cover R (durable/image.c) only if they are made while the checkpoint
  * with R cannot complete.  A base backup that began with the checkpoint copies files as soon as

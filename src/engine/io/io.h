@@ -10,9 +10,9 @@
  * are on the device, or the writer gets an error.
  *
  * Pages in the page cache are written to the device later, and that may fail.  The kernel is
- * sure to report the failure only to a descriptor that was open all the time.  So a file is
- * synced by the process that has written it, or that process waits for its pages (writeback.c),
- * or the file is read and verified after the sync (format/keylog.c).
+ * sure to report the failure only to a descriptor that was open all the time.  So one of three
+ * things is done.  The process that has written a file syncs it; that process waits for its
+ * pages (writeback.c); or the file is read and verified after the sync (format/keylog.c).
  *
  * With kvfdw.page_cache value files are opened once more, buffered and for reading only, for
  * values that are read by key and in short ranges.  The page cache and direct I/O to the same

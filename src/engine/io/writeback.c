@@ -5,10 +5,10 @@
  *
  * When the kernel fails to write pages it marks them as clean, and may drop them; later reads
  * return the device's old content.  It reports the failure once: to the next process that syncs
- * the file, or waits for its pages as is done here, through a descriptor that was open before,
- * or through the first one opened since.  If no process has the file open or mapped the kernel
- * may forget the file, and the failure with it.  The file system's own record, which syncfs()
- * returns, lasts longer (Linux 5.8), until it was returned once.
+ * the file, or waits for its pages as is done here.  The process must have had the file open
+ * before, or be the first to open it since.  If no process has the file open or mapped the
+ * kernel may forget the file, and the failure with it.  The file system's own record, which
+ * syncfs() returns, lasts longer (Linux 5.8), until it was returned once.
  *
  * Waiting for pages costs less than fsync(), which has the device flush its cache for each
  * file.  It reports failures, and is no protection against a power loss.

@@ -11,8 +11,8 @@
  *
  * The more bytes of value files wait to be freed, the larger are the steps and the shorter the
  * rests, down to the duration of the step.  A maintainer that is woken all the time does only
- * one step each time, and files that compactions empty must not pile up, because writers wait
- * at the space limit.  While writers wait a rest is no longer than its step.  Value files are
+ * one step each time.  Files that compactions empty must not pile up, because writers wait at
+ * the space limit.  While writers wait a rest is no longer than its step.  Value files are
  * freed before directories.
  *
  * If space is short, which probably makes processes wait, there are no rests and the steps are

@@ -4,10 +4,10 @@
  *
  * An incarnation is one run of the server between two starts.  After a crash the xids whose
  * records never reached the WAL are assigned again.  So every entry has the incarnation that
- * wrote it, and the control file (durable/controlfile.c) has, for each dead incarnation, the
- * first xid that was not in the WAL: its boundary.  An entry of a dead incarnation at or above
- * its boundary is aborted (I 10).  Entries that redo writes have the incarnation 0: they are in
- * the WAL, so their xids are never assigned again and clog alone decides.
+ * wrote it.  The control file (durable/controlfile.c) has, for each dead incarnation, the first
+ * xid that was not in the WAL: its boundary.  An entry of a dead incarnation at or above its
+ * boundary is aborted (I 10).  Entries that redo writes have the incarnation 0: they are in the
+ * WAL, so their xids are never assigned again and clog alone decides.
  *
  * The boundary must be on disk before the server assigns an xid:
  *

@@ -2,8 +2,8 @@
  * write.c
  *		Writes one version of one key: the state of the key, space, the write.
  *
- * A writer gets the state of its key with the shard's lock held exclusively (kv_key_lookup),
- * and either writes under that same hold of the lock or releases it and looks again (I 2).
+ * A writer gets the state of its key with the shard's lock held exclusively (kv_key_lookup).
+ * It either writes under that same hold of the lock, or releases it and looks again (I 2).
  * Work that needs the device or a wait is done without the lock: a larger value file, a free
  * write buffer, memory for the memtable (I 7).
  *

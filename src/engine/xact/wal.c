@@ -14,9 +14,9 @@
  *
  * At level 'full' a version is logged after it is in its shard and before its statement
  * continues. So a version with a record before a checkpoint's redo pointer is in the
- * checkpoint's images, and commit records are later in any case.  Two versions of a key are in
- * the WAL in the order in which they are in the shard, because the second writer has waited for
- * the end of the first (I 2).
+ * checkpoint's images, and commit records are later in any case.  Two versions of a key have
+ * the same order in the WAL as in the shard, because the second writer has waited for the end
+ * of the first (I 2).
  *
  * restart/redo.c replays the records.
  */

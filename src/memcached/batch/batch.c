@@ -2,12 +2,12 @@
  * batch.c
  *		A batch: many requests, one transaction.
  *
- * All keys are looked up at once, the requests are applied to their items in the order of the
- * batch, each changed key is written once, and after one commit all replies are sent.  Cas
+ * All keys are looked up at once, and the requests are applied to their items in the order of
+ * the batch.  Each changed key is written once, and after one commit all replies are sent.  Cas
  * numbers are those of versions (kv_version_number).  Requests whose item was written again in
  * the same batch get numbers that no version has.
  *
- * A request that cannot be executed without waiting is found before any item is changed (a
+ * A request may not be executable without waiting.  That is found before any item is changed (a
  * table is locked), or when a row is written (another transaction has locked it).  Then the
  * connection's requests from that one on are set aside.  In the second case the batch is also
  * rolled back and executed again without them.

@@ -12,12 +12,12 @@
  * disconnected.
  *
  * Output.  When unread replies fill half of the memory, no request is executed for clients that
- * did not take their last replies at once, and for others no more than their sockets accept.  A
- * value for which there is no memory waits until there is; after a tenth of the time-out the
- * other connections leave the memory to it.  A value that could never be sent is an error.
- * While other clients wait, a client that has read nothing for a tenth of its time-out is
- * disconnected.  If replies fill all of the memory nevertheless, the client is disconnected
- * that has read none for the longest time.
+ * did not take their last replies at once.  Other clients get no more than their sockets
+ * accept.  A value for which there is no memory waits until there is; after a tenth of the
+ * time-out the other connections leave the memory to it.  A value that could never be sent is
+ * an error.  While other clients wait, a client that has read nothing for a tenth of its
+ * time-out is disconnected.  If replies fill all of the memory nevertheless, the client is
+ * disconnected that has read none for the longest time.
  */
 #include "memcached/connection/connection.h"
 

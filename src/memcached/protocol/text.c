@@ -2,9 +2,9 @@
  * text.c
  *		The text protocol: lines, and the classic commands.
  *
- * Its errors are memcached 1.6's, to the letter.  As in memcached, the data of a command are
- * read as the next line after an error that is found before their length is known, or that is
- * about the key.
+ * Its errors are memcached 1.6's, to the letter.  As in memcached, after some errors the data
+ * of a command are read as the next line: after those that are found before the length of the
+ * data is known, and those about the key.
  */
 #include "memcached/protocol/parse.h"
 
