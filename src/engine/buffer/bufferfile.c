@@ -1,32 +1,30 @@
 /*
  * bufferfile.c
- *		The file of write buffers: where a shard's newest values gather (fill.c) until
- *		one large direct write takes them to their value file (drain.c).
+ *		The file of write buffers.
  *
- * The buffer file is mmap'd by every process and holds a page of geometry, the values of
- * all units, their headers, and their entries.  So the values of a buffer of several units
+ * A shard's newest values collect in a buffer (fill.c) until one large direct write takes them to
+ * their value file (drain.c). Every process maps the buffer file. It has a page of geometry, the
+ * values of all units, their headers, and their entries. So the values of a buffer of several units
  * are the exact image of what will be written, and so are its key-log batch and entries.
  *
- * A file of version 1 has buffers that are all of one size, each with its header and entries
- * behind its values.  One with buffers in use is gone on with as it is, a buffer being a unit.
+ * A file of version 1 has buffers of one size, each with its values, its header and its entries. If
+ * it has buffers in use it is kept as it is, with each buffer as one unit.
  *
- *   FREE ──open──▶ OPEN ──seal──▶ SEALED ──claim──▶ WRITING ──▶ FREE
- *                                    ▲                 │ write failed
- *                                    └─────────────────┘
- *   ORPHAN (left by an earlier incarnation) ──replayed by recovery──▶ FREE
+ * FREE ──open──▶ OPEN ──seal──▶ SEALED ──claim──▶ WRITING ──▶ FREE
+ *                                     ▲                 │ write failed
+ *                                     └─────────────────┘
+ * ORPHAN (left by an earlier incarnation) ──replayed by recovery──▶ FREE
  *
- * What a dead server left is looked at for stores at wal level 'none' alone, and
- * there only where the page cache is trusted (restart/trust.c); what the buffers of others
- * held is in the WAL. So stores at 'none' never have all units (kv_units_kept): redo has some for
- * the others.
+ * Buffers of a dead server are used only for stores at wal level 'none', and only where the page
+ * cache is trusted (restart/trust.c). The WAL has the values of other stores. So stores at 'none'
+ * never have all units (kv_units_kept): redo has some for the others.
  *
- * Buffer contents are guarded by the shard's lock, buffer states by KvBufferPool.lock.
+ * Locks: the shard's lock guards buffer contents, KvBufferPool.lock buffer states.
  *
- * The kernel writes pages of the file back in its own time. When it cannot it may drop them, and
- * what is
- * mapped is then what the device has. So what decides where a buffer is written is in shared
- * memory, a buffer's entries are compared with it before they are logged (drain.c), and no image is
- * made before it is known that no page was lost (durable/image.c).
+ * The kernel writes pages of the file back in its own time. If it cannot, it may drop them, and the
+ * mapping then shows what the device has. So the target of a buffer's write is kept in shared
+ * memory. A buffer's entries are compared with shared memory before they are logged (drain.c). No
+ * image is made before it is known that no page was lost (durable/image.c).
  */
 #include "postgres.h"
 
@@ -49,8 +47,8 @@
 #define KV_UNIT_ENTRIES		(4 * 1024)
 #define KV_BUFFER_FILE_VERSION	2
 #define KV_WHOLE_VERSION	1	/* buffers of one size */
-#define KV_WHOLE_ENTRIES	(32 * 1024)	/* there, header included */
-#define KV_FEWEST_BUFFERS		8 /* of the largest size for which there is room */
+#define KV_WHOLE_ENTRIES	(32 * 1024)	/* in version 1, header included */
+#define KV_FEWEST_BUFFERS		8 /* of the largest size */
 
 #define KV_BUFFER_FILE_TEMPORARY	KV_DIRECTORY "/buffers.tmp"
 
@@ -60,12 +58,12 @@ typedef struct KvBufferFileHeader
 	uint32		format_version;
 	uint64		directory_id;
 	uint32		unit_values;
-	uint32		unit_entries;	/* version 1: with the header */
+	uint32		unit_entries;	/* in version 1 with the header */
 	uint32		nunits;
 	uint32		crc;
 } KvBufferFileHeader;
 
-/* Where things are in the file: of unit 0, and how far from there to the next unit's. */
+/* Offsets in the file: of unit 0, and the distance to the next unit. */
 typedef struct KvGeometry
 {
 	Size		values;
@@ -75,13 +73,13 @@ typedef struct KvGeometry
 	Size		headers_step;
 	Size		batches_step;
 	Size		length;			/* of the file */
-	Size		entries;		/* bytes of a unit, for a buffer's batch head and entries */
+	Size		entries;		/* bytes of a unit for a buffer's batch head and entries */
 } KvGeometry;
 
 static int	write_buffer_size_kb = 256;
 static int	write_buffers_mb = 64;
 
-/* The mapping, and what its first page says: that page may be lost.  The same in all processes. */
+/* The mapping, and a copy of its first page, which may be lost. The same in all processes. */
 static char *buffer_base = NULL;
 static KvBufferFileHeader file_header;
 static KvGeometry geometry;
@@ -141,7 +139,7 @@ kv_buffer_entry_room(int buffer)
 	return geometry.entries * kv_buffers[buffer].units - sizeof(KvLogBatch);
 }
 
-/* Of buffers of a file's shape. */
+/* The number of units by the geometry of a file. */
 static int
 units_for(const KvBufferFileHeader *header, Size capacity)
 {
@@ -156,7 +154,9 @@ kv_buffer_units(Size capacity)
 	return units_for(&file_header, capacity);
 }
 
-/* ---- bits for entries, behind the array of units ---- */
+/*
+ * ---- bits for entries, after the array of units ----
+ */
 
 static Size
 words_of_unit(Size entries)
@@ -227,7 +227,7 @@ kv_buffers_init(void)
 	pg_atomic_init_u32(&kv_buffer_pool->drops, 0);
 }
 
-/* Bytes of values of the largest buffer, in a file that is made now. */
+/* The bytes of values of the largest buffer, in a file that is made now. */
 static Size
 configured_size(void)
 {
@@ -275,7 +275,10 @@ create_buffer_file(void)
 		kv_io_error(FATAL, errno, KV_BUFFER_FILE_TEMPORARY, "rename");
 }
 
-/* The buffer file's header, if it is one of a version that is known and can be used. */
+/*
+ * Reads the buffer file's header; false: the file is missing, or its version or geometry is
+ * unknown.
+ */
 static bool
 read_header(KvBufferFileHeader *header)
 {
@@ -290,7 +293,7 @@ read_header(KvBufferFileHeader *header)
 		header->nunits > 0 && len == geometry_of(header).length;
 }
 
-/* A page that cannot be read would be a PANIC at its first use (io/guard.c), at each start. */
+/* Reads the whole file, since an unreadable page would be a PANIC at its first use (io/guard.c). */
 bool
 kv_buffers_are_sound(void)
 {
@@ -306,7 +309,9 @@ memory_for(Size nunits, Size entries)
 	return mul_size(nunits, sizeof(KvWriteBuffer) + words_of_unit(entries) * sizeof(uint64));
 }
 
-/* A file that exists may have more units than the settings ask for: it is replaced when empty. */
+/*
+ * An existing file may have more units than the settings ask for: it is replaced when it is empty.
+ */
 Size
 kv_buffers_memory(void)
 {
@@ -326,7 +331,7 @@ kv_buffers_attach(void)
 	kv_buffers = ShmemInitStruct("kvfdw write buffers", kv_buffers_memory(), &found);
 }
 
-/* Map the buffer file, which is sound. */
+/* Maps the buffer file, which is sound. */
 static void
 map_buffer_file(void)
 {
@@ -360,7 +365,7 @@ is_sound(const KvBufferHeader *header)
 	return header->magic == KV_MAGIC_BUFFER && header->open_crc == kv_buffer_open_crc(header);
 }
 
-/* Is the buffer of a store whose versions are in the WAL? */
+/* Does the WAL have the versions of the buffer's store? */
 static bool
 is_logged(const KvBufferHeader *header)
 {
@@ -380,14 +385,14 @@ kv_buffer_outlived(const KvBufferHeader *header)
 }
 
 /*
- * Give buffers free whose header is damaged, which is reported, or whose store has all
- * its versions in the WAL, or is no more.  Returns how many are left.
+ * Frees buffers with a damaged header, which is reported, and buffers of stores that have all
+ * versions in the WAL or do not exist any more. Returns the number of those left.
  */
 static int
 release_buffers(uint64 *sequence)
 {
 	int			used = 0;
-	int			behind = 0;		/* the buffers met so far */
+	int			behind = 0;		/* end of the last buffer met */
 
 	for (int i = 0; i < kv_buffer_pool->nunits; i++)
 	{
@@ -415,7 +420,7 @@ release_buffers(uint64 *sequence)
 	return used;
 }
 
-/* No buffer is in use, but those that an earlier incarnation left. */
+/* Initializes the pool: only buffers of an earlier incarnation are in use. */
 static void
 begin_pool(void)
 {
@@ -448,7 +453,7 @@ kv_buffers_start(void)
 	uint64		sequence = 0;
 
 	if (!kv_buffers_are_sound())
-		create_buffer_file();	/* it was not trusted, or there was none */
+		create_buffer_file();	/* the file was not trusted, or there was none */
 	for (;;)
 	{
 		int			used;
@@ -470,7 +475,7 @@ kv_buffers_start(void)
 		create_buffer_file();
 	}
 
-	/* a remade file has no old sequences to go on from; the clock is beyond them */
+	/* a new file has no old sequences to continue; the clock is beyond them */
 	pg_atomic_init_u64(&kv_buffer_pool->sequence,
 					   Max(sequence + 1, (uint64) GetCurrentTimestamp()));
 	begin_pool();

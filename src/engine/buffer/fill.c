@@ -1,17 +1,15 @@
 /*
  * fill.c
- *		Write buffers are opened, filled, sealed and searched.
+ *		Opens, fills, seals and searches write buffers.
  *
- * Opening binds a buffer to a place in its shard's open value file, so a value's
- * location is final when it enters the buffer.  Sealing reserves the batch's
- * place in the key log; from then on nobody stores into the buffer (I 6).  The
- * buffer writer writes the values, then the batch, then frees the buffer; both
- * writes go where they were told to, so replaying them is idempotent.  Until
- * the buffer is freed, readers are served from it.
+ * Opening gives a buffer an address in its shard's open value file, so a value's location is final
+ * when it enters the buffer. Sealing reserves the offset of the batch in the key log; from then on
+ * no process stores into the buffer (I 6). The buffer writer writes the values, then the batch, and
+ * then frees the buffer. Both writes go to fixed addresses, so replaying them is idempotent. Until
+ * the buffer is freed, readers use it.
  *
- * An entry is valid when its CRC is there, and the CRC is stored after the
- * value and the rest of the entry (I 3).  It is seeded with the buffer's
- * sequence number, which never repeats.
+ * An entry is valid if its CRC is right. The CRC is stored after the value and the rest of the
+ * entry (I 3). It is seeded with the buffer's sequence number, which is unique.
  */
 #include "postgres.h"
 
@@ -25,7 +23,7 @@
 #include "engine/value/value.h"
 #include "engine/xact/xact.h"
 
-#define KV_BUFFER_LEAST	((Size) 16 * 1024)	/* bytes of a value file for one */
+#define KV_BUFFER_LEAST	((Size) 16 * 1024)	/* least bytes of a value file for a buffer */
 
 bool
 kv_buffer_fits(const KvShard *shard, Size len, int keylen)
@@ -36,7 +34,7 @@ kv_buffer_fits(const KvShard *shard, Size len, int keylen)
 		return false;
 	buffer = &kv_buffers[shard->open_buffer];
 	if (kv_buffer_header(shard->open_buffer)->incarnation != kv_writing_incarnation())
-		return false;			/* opened by redo */
+		return false;			/* redo has opened it */
 	return kv_value_position(buffer->value_used, len) + len <= buffer->capacity &&
 		buffer->entry_used + KV_LOG_ENTRY_SIZE(keylen) <= kv_buffer_entry_room(shard->open_buffer);
 }
@@ -62,7 +60,7 @@ grain(void)
 	return kv_buffer_pool->whole ? KV_BLOCK : kv_buffer_pool->unit_values;
 }
 
-/* What a buffer for this shard should cover if no other shard were written. */
+/* The capacity of a buffer for this shard if no other shard were written. */
 static Size
 capacity_alone(const KvShard *shard)
 {
@@ -71,7 +69,7 @@ capacity_alone(const KvShard *shard)
 	return Max(TYPEALIGN_DOWN(grain(), capacity), KV_BUFFER_LEAST);
 }
 
-/* Bytes of the open value file that nothing has taken. */
+/* The unused bytes of the open value file. */
 static uint64
 left_in_value_file(const KvShard *shard)
 {
@@ -80,7 +78,7 @@ left_in_value_file(const KvShard *shard)
 	return shard->open_address + kv_file_span((KvFileId) {shard->open_address}) - shard->value_tail;
 }
 
-/* No more than is left of the open value file, if that is not too little; else of a new one. */
+/* At most the rest of the open value file, if that is not too little; else that of a new one. */
 Size
 kv_buffer_capacity(const KvShard *shard, Size len)
 {
@@ -169,9 +167,9 @@ kv_buffer_put(KvStore *store, KvShard *shard, KvKey key, KvVersion *version,
 		uint32		at = kv_value_position(buffer->value_used, version->len);
 
 		/*
-		 * Padding is zero, so nothing of a buffer's former life gets out.  Without any the page
-		 * is left alone: a store of no bytes to one that this process has not met takes
-		 * hundreds of cycles.
+		 * Padding is zero, so nothing of a buffer's previous use gets out. Without padding the page
+		 * is not touched: a store of no bytes to a page that is new to this process takes hundreds
+		 * of cycles.
 		 */
 		if (at > buffer->value_used)
 			memset(values + buffer->value_used, 0, at - buffer->value_used);
@@ -245,7 +243,7 @@ kv_buffer_seal(KvStore *store, uint32 shard_id)
 						 buffer->log_offset);
 	shard->log_tail += sizeof(KvLogBatch) + buffer->entry_used;
 
-	/* the next buffer begins where its values end, unless a large value lies behind it */
+	/* the next buffer begins where its values end, unless a large value follows it */
 	if (shard->value_tail == buffer->base + buffer->capacity)
 		kv_tail_move(store, shard, (int64) used - buffer->capacity);
 	buffer->capacity = used;
@@ -260,7 +258,7 @@ kv_buffer_seal(KvStore *store, uint32 shard_id)
 	kv_buffers_wake_writer();
 }
 
-/* Each bit of KvWriteBuffer.hot stands for so many bytes of the value area. */
+/* The bytes of the value area for each bit of KvWriteBuffer.hot. */
 static uint32
 hot_unit(void)
 {
@@ -287,7 +285,7 @@ kv_buffer_mark(const KvShard *shard, KvLocation location, uint32 len, KvHeat hea
 	}
 }
 
-/* Of a block of the buffer. */
+/* The heat of a block of the buffer. */
 static KvHeat
 heat_at(const KvWriteBuffer *buffer, uint32 at)
 {
@@ -305,7 +303,7 @@ kv_buffer_keep(int i)
 	{
 		KvHeat		heat = heat_at(buffer, at);
 
-		/* the ring takes as much at once as is alike */
+		/* one call for all adjacent blocks of the same heat */
 		len = KV_BLOCK;
 		while (kv_recent_on() && at + len < buffer->value_used && heat_at(buffer, at + len) == heat)
 			len += KV_BLOCK;
@@ -317,7 +315,7 @@ kv_buffer_keep(int i)
 	}
 }
 
-/* The buffer that an address is in, or -1. */
+/* The buffer that has an address, or -1. */
 static int
 buffer_of(const KvShard *shard, KvAddress address)
 {
@@ -356,7 +354,7 @@ kv_shard_buffer(const KvShard *shard, int i)
 	return i == shard->open_buffer ? shard->sealed_buffers : kv_buffers[i].next;
 }
 
-/* Up to where an extent is written. */
+/* The end of the written part of an extent. */
 static KvAddress
 written_end(const KvShard *shard, KvExtent extent)
 {
@@ -371,8 +369,8 @@ written_end(const KvShard *shard, KvExtent extent)
 bool
 kv_shard_extents(const KvShard *shard, KvExtents *extents)
 {
-	bool		whole = false;	/* the value file before is written as far as it is used */
-	KvAddress	next = 0;		/* where the file of the value file before ends */
+	bool		whole = false;	/* all used bytes of the previous value file are written */
+	KvAddress	next = 0;		/* end of the previous value file's addresses */
 
 	extents->n = 0;
 	for (int i = 0; i < shard->nvalue_files; i++)
@@ -386,7 +384,7 @@ kv_shard_extents(const KvShard *shard, KvExtents *extents)
 
 		end = written_end(shard, extent);
 
-		/* what lies between two neighbours is little; and no piece is of two extents */
+		/* the gap between two neighbours is small, and no piece may be in two extents */
 		goes_on = extents->n > 0 &&
 			((whole && next == extent.begin) ||
 			 last->end > TYPEALIGN_DOWN(KV_WINDOW_SIZE, extent.begin));

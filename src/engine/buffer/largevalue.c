@@ -2,20 +2,20 @@
  * largevalue.c
  *		Space for values: value files, and values that no write buffer can hold.
  *
- * Space is allocated ahead, in steps that grow with the shard and end with the value file,
- * under the shard's extend_lock; nothing is written twice for it.  A step waits for the
- * direct writes that are on their way to the file, so a load into many shards had better
- * need few: a small shard grows by as much as it has, a large one by a quarter.
+ * Space is allocated in advance, in steps that grow with the shard and end with the value file,
+ * under the shard's extend_lock. Nothing is written twice for it. A step waits for the direct
+ * writes that are under way to the file, so a load into many shards should need few steps. A small
+ * shard grows by its own size, a large one by a quarter.
  *
- * When a buffer or a large value does not fit into what is left of the open value file, the next
- * one is made, and only when it is there the other is closed, so a full disk leaves all as it
- * was.  Its file is found again by whoever tries next.
+ * If a buffer or a large value does not fit into the rest of the open value file, the next one is
+ * made. Only then is the open one closed, so a full disk leaves both unchanged. The next attempt
+ * finds the file of a failed one.
  *
- * Values larger than a write buffer, or than the units that are free side by side, are
- * written here as large values of their own, before any index entry names them (I 3).  Their
- * place is reserved long before there is an entry, and the value file may be closed meanwhile.
- * So a value file notes the newest transaction that has reserved one: while that may still run,
- * a sync of the value file is not its last.
+ * Values that are larger than a write buffer, or than the adjacent free units, are written here as
+ * large values, before any index entry names them (I 3). Their address is reserved long before
+ * there is an entry, and the value file may be closed in between. So a value file notes the newest
+ * transaction that has reserved a large value in it. While that transaction may be running, a sync
+ * of the value file is not its last one.
  */
 #include "postgres.h"
 
@@ -36,21 +36,21 @@
 #include "engine/xact/xact.h"
 
 #define KV_EXTEND_MIN	((uint64) 16 * 1024)
-#define KV_EXTEND_SMALL	((uint64) 512 * 1024)	/* up to here, by as much as there is */
+#define KV_EXTEND_SMALL	((uint64) 512 * 1024)	/* below this, a shard grows by its own size */
 #define KV_EXTEND_MAX	((uint64) 64 * 1024 * 1024)
 #define KV_LARGE_VALUE_PART	((Size) 1024 * 1024)
 
-/* How a shard stands that is to get space; extend_lock is held, so others only take some. */
+/* The state of a shard that is to get space. extend_lock is held, so others can only use some. */
 typedef struct KvSpace
 {
 	KvAddress	open;
 	KvAddress	tail;
 	KvAddress	allocated;
-	uint64		step;			/* bytes to allocate ahead */
+	uint64		step;			/* bytes to allocate in advance */
 	Size		need;
-	bool		first;			/* it has no value file */
+	bool		first;			/* the shard has no value file */
 	bool		leaving;		/* kv_shard_is_leaving */
-	uint32		log;			/* the first that counts */
+	uint32		log;			/* the shard's first valid log */
 } KvSpace;
 
 static uint64
@@ -80,8 +80,8 @@ look(KvShard *shard, Size len, bool for_buffer)
 }
 
 /*
- * Allocate a file that has had so many bytes up to at least others, or as far as steps go.
- * Returns its size then.  ERROR, with extend_lock released, if that is not possible.
+ * Allocates a file with had bytes up to at least least bytes, or by a step. Returns its new size.
+ * Releases extend_lock and raises ERROR if that is not possible.
  */
 static uint64
 allocate(KvStore *store, KvShard *shard, KvFileId id, uint64 had, uint64 least, uint64 step)
@@ -92,7 +92,7 @@ allocate(KvStore *store, KvShard *shard, KvFileId id, uint64 had, uint64 least, 
 
 	if (err == ENOSPC && size > TYPEALIGN(KV_BLOCK, least))
 	{
-		/* no room for a whole step: take just what is needed */
+		/* no disk space for a whole step: take only what is needed */
 		size = TYPEALIGN(KV_BLOCK, least);
 		err = kv_io_try_extend(file, had, size);
 	}
@@ -105,10 +105,9 @@ allocate(KvStore *store, KvShard *shard, KvFileId id, uint64 had, uint64 least, 
 }
 
 /*
- * If what a failed attempt to make the next value file has left is not where value files are made
- * now, it goes,
- * and no value file is made at that place, for who has failed may have its file open. extend_lock
- * held.
+ * Removes the file of a failed attempt to make the next value file, if it is not where value files
+ * are made now. No value file is made at its address, because another process may have the file
+ * open. extend_lock held.
  */
 static void
 leave_address(KvStore *store, KvShard *shard)
@@ -125,8 +124,8 @@ leave_address(KvStore *store, KvShard *shard)
 }
 
 /*
- * Where the next value file goes, which is to hold a value of this length.  ERROR, with extend_lock
- * released, if there are no more addresses.
+ * Chooses the address of the next value file, which is to hold a value of this length. Releases
+ * extend_lock and raises ERROR if there are no more addresses.
  */
 static KvAddress
 choose_address(KvStore *store, KvShard *shard, Size len)
@@ -161,13 +160,13 @@ choose_address(KvStore *store, KvShard *shard, Size len)
 	address = shard->next_address;
 	LWLockRelease(&shard->lock);
 
-	/* no value file will be made there any more: remove what a failed attempt has left */
+	/* no value file will be made there any more: remove the file of a failed attempt */
 	if (before != 0 && before != address)
 		(void) kv_io_unlink(kv_path_value(&store->key, (KvFileId) {before}));
 	return address;
 }
 
-/* A value file was closed: what was allocated of its file and never used goes back. */
+/* Truncates a closed value file to its used bytes. */
 void
 kv_value_cut(const KvStore *store, KvAddress address, uint64 used)
 {
@@ -180,8 +179,8 @@ kv_value_cut(const KvStore *store, KvAddress address, uint64 used)
 }
 
 /*
- * Nothing more goes into the open value file: returns it, and how much of it is used; 0: none is
- * open.  Shard's lock, exclusive.
+ * Ends the use of the open value file. Returns it and its used bytes; 0: none is open. Shard's
+ * lock, exclusive.
  */
 static KvAddress
 finish_value_file(KvStore *store, uint32 shard_id, uint64 *used)
@@ -194,7 +193,7 @@ finish_value_file(KvStore *store, uint32 shard_id, uint64 *used)
 	return shard->open_address;
 }
 
-/* Make the next value file, and close the one that is open.  False: there is no memory. */
+/* Makes the next value file, and closes the open one. False: there is no memory. */
 static bool
 open_next(KvStore *store, uint32 shard_id, Size len, const KvSpace *space)
 {
@@ -300,7 +299,7 @@ kv_value_leave(KvStore *store, uint32 shard_id)
 	open = shard->open_address;
 	LWLockRelease(&shard->lock);
 
-	/* if another one has been opened since, that one is closed: no harm is done */
+	/* if another file was opened since, that one is closed, which does no harm */
 	if (store->shape.moved_lsn != 0 && open != 0 &&
 		!kv_value_is_in_place(&store->key, (KvFileId) {open}))
 		kv_value_close(store, shard_id);
@@ -404,7 +403,7 @@ kv_value_write_large(KvStore *store, uint32 shard_id, KvForm form, const char *v
 		if (size <= KV_LARGE_VALUE_PART)
 			kv_recent_put(store->cache_id, address, part, memory, KV_COLD);
 	}
-	/* what kvfdw_prewarm has found there before */
+	/* blocks that kvfdw_prewarm has read there before */
 	kv_block_forget(store->cache_id, address, size, false);
 	kv_stat_add(store, KV_COUNT_DEVICE_WRITE_BYTES, size);
 	*location = KV_LOCATION_MAKE(form, address);
@@ -413,7 +412,7 @@ kv_value_write_large(KvStore *store, uint32 shard_id, KvForm form, const char *v
 
 /* ---- value files that entries name ---- */
 
-/* Count the bytes as used, in a value file that is listed. */
+/* Counts the bytes up to end as used, in a listed value file. */
 static void
 use(KvShard *shard, KvShardValueFile *value_file, KvAddress end)
 {
@@ -433,13 +432,13 @@ use(KvShard *shard, KvShardValueFile *value_file, KvAddress end)
 	}
 	if (more > 0)
 	{
-		/* an older library's is closed, and records may name more of it than its image */
+		/* a legacy file is closed, and records may name more of it than its image */
 		value_file->value_file.flags &= ~KV_VALUE_FILE_SYNCED;
 		kv_value_file_grown(shard, value_file, more);
 	}
 }
 
-/* Likewise, if it is, and its file is known to go on up to there. */
+/* The same if the value file is listed and its file is known to extend to end. */
 static bool
 use_if_listed(KvShard *shard, KvAddress address, KvAddress end)
 {
@@ -457,7 +456,7 @@ use_if_listed(KvShard *shard, KvAddress address, KvAddress end)
 	return known;
 }
 
-/* In redo: nobody is given the addresses of this value file. */
+/* In redo: excludes the addresses of this value file from later use. */
 static void
 keep_address(KvStore *store, KvShard *shard, KvFileId id)
 {
@@ -484,8 +483,8 @@ kv_value_claim(KvStore *store, uint32 shard_id, KvAddress address, Size len)
 	LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);
 
 	/*
-	 * What redo meets may be of a transaction that never committed; then nothing of its
-	 * values need be there, not even the file.  If it did, who reads them finds out.
+	 * Redo meets entries of transactions that never committed; their values, and even the file,
+	 * need not exist. If the transaction did commit, readers of its values find out.
 	 */
 	file = kv_value_file(&store->key, store->cache_id, id,
 						 shard->recovered ? KV_IO_CREATE : KV_IO_MISSING_OK);
@@ -514,17 +513,17 @@ kv_value_claim(KvStore *store, uint32 shard_id, KvAddress address, Size len)
 		else if (kv_retired_find(shard, id.address) != NULL)
 			fresh.used = kv_retired_find(shard, id.address)->value_file.used;
 
-		/* the map may have been another one when it was made */
+		/* the map may have been another one when the entry was made */
 		if (shard->recovered && store->shape.maps)
 			fresh.flags |= KV_VALUE_FILE_SHARED;
 		value_file = kv_value_file_add(shard, &fresh);
 		kv_retired_remove(shard, id.address);
 
-		/* its file may have been missing, so recovery has not seen that the place is taken */
+		/* its file may have been missing, so recovery may not know that the address is in use */
 		if (shard->recovered && !kv_is_legacy(id.address))
 			keep_address(store, shard, id);
 
-		/* the last that the shard has made before it ended */
+		/* the last value file that the shard made before the crash */
 		if (!shard->recovered && !kv_is_legacy(id.address) && id.address > shard->open_address)
 			kv_value_file_open(shard, value_file, 0);
 	}
@@ -536,9 +535,11 @@ kv_value_claim(KvStore *store, uint32 shard_id, KvAddress address, Size len)
 	return true;
 }
 
-/* ---- value files that are to be synced ---- */
+/*
+ * ---- value files to be synced ----
+ */
 
-/* Is a value that lies in the value file in a buffer?  Lock held. */
+/* Has a sealed buffer values for the value file? Lock held. */
 static bool
 is_in_buffers(const KvShard *shard, const KvValueFile *value_file)
 {
@@ -572,7 +573,7 @@ kv_values_unsynced(KvShard *shard, KvUnsynced **files)
 		n++;
 	}
 
-	/* images that are being made, and commits, may still count on them (shard/retired.c) */
+	/* images in the making, and commits, may still need these (shard/retired.c) */
 	for (int i = 0; i < shard->nretired; i++)
 	{
 		const KvValueFile *value_file = &kv_retired(shard)[i].value_file;
