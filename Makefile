@@ -49,8 +49,8 @@ override with_llvm := no
 # sql/ and expected/ hold the pg_regress pairs; sql/ holds the extension script too.
 REGRESS = $(sort $(patsubst $(HERE)/sql/%.sql,%,$(filter-out $(HERE)/sql/kvfdw--%.sql,$(wildcard $(HERE)/sql/*.sql))))
 REGRESS_OPTS = --inputdir=$(HERE) --load-extension=kvfdw
-# prepared needs a server with max_prepared_transactions; test/run.sh has one
-ISOLATION = $(sort $(filter-out prepared,$(patsubst $(HERE)/test/isolation/specs/%.spec,%,$(wildcard $(HERE)/test/isolation/specs/*.spec))))
+# these need a server with max_prepared_transactions; test/run.sh has one
+ISOLATION = $(sort $(filter-out dead-keys prepared,$(patsubst $(HERE)/test/isolation/specs/%.spec,%,$(wildcard $(HERE)/test/isolation/specs/*.spec))))
 ISOLATION_OPTS = --inputdir=$(HERE)/test/isolation --load-extension=kvfdw
 
 all:
