@@ -12,11 +12,7 @@
 EXTENSION = kvfdw
 MODULE_big = kvfdw
 KV_VERSION = 0.2
-OLD_VERSIONS = 0.1
-# a whole path: make would take one in the source's directory for it
-UPDATES = $(OLD_VERSIONS:%=$(CURDIR)/kvfdw--%--$(KV_VERSION).sql)
-DATA = sql/kvfdw--$(KV_VERSION).sql $(OLD_VERSIONS:%=sql/old/kvfdw--%.sql)
-DATA_built = $(UPDATES)
+DATA = sql/kvfdw--$(KV_VERSION).sql
 SCRIPTS = bin/kvfdw_upgrade
 
 PG_CONFIG = pg_config
@@ -63,13 +59,6 @@ $(OBJS): $(BUILD)/%.o: $(HERE)/src/%.c $(BUILD)/flags
 	$(CC) $(CFLAGS) $(CPPFLAGS) -c -o $@ $<
 
 kvfdw$(DLSUFFIX): build/flavour
-
-# An update makes all but the wrapper and its server anew; see sql/update/before.sql.
-UPDATED = $(HERE)/sql/kvfdw--$(KV_VERSION).sql
-$(UPDATES): $(UPDATED) $(wildcard $(HERE)/sql/update/*)
-	@{ cat $(HERE)/sql/update/before.sql; \
-	sed -f $(HERE)/sql/update/replace.sed $(UPDATED); \
-	cat $(HERE)/sql/update/after.sql; } >$@.tmp && mv $@.tmp $@
 
 # without the link, which a cross compiler has no library for
 objects: $(OBJS)
