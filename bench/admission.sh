@@ -95,9 +95,9 @@ admission_limit() # limit, -1: off
 	kv_psql -c "ALTER SYSTEM SET kvfdw.admission_limit = $1" -c 'SELECT pg_reload_conf()' >/dev/null
 	for _ in $(seq 200); do
 		case $1 in
-			-1) [ -n "$(kv_psql -c 'SELECT worker FROM kvfdw_stat_admission')" ] || return 0 ;;
-			0) [ -z "$(kv_psql -c 'SELECT worker FROM kvfdw_stat_admission')" ] || return 0 ;;
-			*) [ "$(kv_psql -c 'SELECT "limit" FROM kvfdw_stat_admission')" != "$1" ] || return 0 ;;
+			-1) [ -n "$(kv_psql -c 'SELECT pid FROM kvfdw_stat_admission')" ] || return 0 ;;
+			0) [ -z "$(kv_psql -c 'SELECT pid FROM kvfdw_stat_admission')" ] || return 0 ;;
+			*) [ "$(kv_psql -c 'SELECT session_limit FROM kvfdw_stat_admission')" != "$1" ] || return 0 ;;
 		esac
 		sleep 0.1
 	done
@@ -157,7 +157,7 @@ admission_choose() # load
 		kill -0 $client 2>/dev/null || { tail -n 5 "$dir/out" >&2; kv_die "pgbench failed: $1"; }
 		sleep 0.2
 	done
-	before=$(kv_psql -c 'SELECT tuned_at FROM kvfdw_stat_admission')
+	before=$(kv_psql -c 'SELECT last_tuned FROM kvfdw_stat_admission')
 	kv_psql -c "ALTER SYSTEM SET kvfdw.admission_sample = '$((ADMISSION_SECONDS * 100))ms'" -c 'SELECT pg_reload_conf()' \
 		-c 'SELECT kvfdw_admission_tune()' >/dev/null
 	for _ in $(seq 25); do
@@ -168,8 +168,8 @@ admission_choose() # load
 		[ "$(kv_psql -c 'SELECT tuning FROM kvfdw_stat_admission')" = t ] || break
 		sleep 0.2
 	done
-	adm_chosen=$(kv_psql -c 'SELECT coalesce("limit", 0) FROM kvfdw_stat_admission')
-	if [ "$(kv_psql -c 'SELECT tuned_at FROM kvfdw_stat_admission')" = "$before" ]; then
+	adm_chosen=$(kv_psql -c 'SELECT coalesce(session_limit, 0) FROM kvfdw_stat_admission')
+	if [ "$(kv_psql -c 'SELECT last_tuned FROM kvfdw_stat_admission')" = "$before" ]; then
 		adm_chosen=0
 		say "  $1: none chosen:$(sed -nE 's/.*kvfdw admission:(.*)/\1/p' "$KV_SERVER_LOG" | tail -n 1)"
 	else

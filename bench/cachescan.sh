@@ -26,7 +26,7 @@ cachescan_run() # [script]
 	pgbench -n -M prepared -c "$CACHESCAN_CLIENTS" -j "$(nproc)" -T "$CACHESCAN_SECONDS" --random-seed="$((KV_SEED + 1))" -f "$dir/hot.sql" >"$dir/out" 2>&1 ||
 		{ cat "$dir/out" >&2; kv_die "pgbench failed"; }
 	[ -z "$beside" ] || wait "$beside" || { cat "$dir/beside" >&2; kv_die "pgbench failed"; }
-	read -r hits reads < <(kv_psql -c "SELECT round(cache_hits / point_reads::numeric, 3) || ' ' || point_reads FROM kvfdw_stat_tables WHERE relid = 'hot'::regclass")
+	read -r hits reads < <(kv_psql -c "SELECT round(value_cache_hits / point_reads::numeric, 3) || ' ' || point_reads FROM kvfdw_stat_tables WHERE relid = 'hot'::regclass")
 	others=$(stat_of rows_read cold)
 }
 
@@ -43,7 +43,7 @@ bench_cachescan()
 	kv_server_start
 	for t in hot cold; do
 		kv_psql -c "CREATE FOREIGN TABLE $t (k int NOT NULL, v text) SERVER kvfdw" \
-			-c "INSERT INTO $t SELECT g, repeat(md5(g::text), 128) FROM generate_series(1, ${!t}) g" -c "SELECT kvfdw_freeze('$t')" >/dev/null
+			-c "INSERT INTO $t SELECT g, repeat(md5(g::text), 128) FROM generate_series(1, ${!t}) g" -c "SELECT kvfdw_flush('$t')" >/dev/null
 	done
 	printf '%s\n' "\\set k 1 + permute(random_zipfian(1, $hot, 1.001) - 1, $hot)" "SELECT v FROM hot WHERE k = :k;" >"$dir/hot.sql"
 	printf '%s\n' "SELECT count(v) FROM cold;" >"$dir/scan.sql"

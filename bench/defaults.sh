@@ -94,7 +94,7 @@ default_after() # what [target]
 default_largest() # table
 {
 	local size="pg_total_relation_size('$1')"
-	[ "$1" = default_heap ] || size="(SELECT value_file_bytes + retired_bytes FROM kvfdw_stat_tables WHERE relid = '$1'::regclass)"
+	[ "$1" = default_heap ] || size="(SELECT value_file_bytes + obsolete_bytes FROM kvfdw_stat_tables WHERE relid = '$1'::regclass)"
 	while sleep 1; do kv_psql -c "SELECT $size" 2>/dev/null || true; done
 }
 
@@ -171,7 +171,7 @@ bench_defaults()
 		"$(ratio "$heap_s" "$kv_s") heap, table read $(kv_calc "int(100 * $bytes / $USER_BYTES) / 100") times" ""
 	line "defaults: device bytes of eight ordered scans at once / one" "$(times_ "$bytes" "$loaded_bytes")" "<= 1.1" \
 		"$bytes <= 1.1 * $loaded_bytes"
-	kv_psql -c "SELECT kvfdw_freeze('default_kv')" -c CHECKPOINT >/dev/null
+	kv_psql -c "SELECT kvfdw_flush('default_kv')" -c CHECKPOINT >/dev/null
 	default_after "a freeze" "<= 1.2 and 1.1"
 	kv_psql -c "SELECT kvfdw_compact('default_kv', true)" -c CHECKPOINT >/dev/null
 	default_after "an order pass"

@@ -25,7 +25,7 @@ bench_free()
 	kv_psql -c "ALTER FOREIGN TABLE victim ALTER v SET STORAGE EXTERNAL" >/dev/null
 	kv_psql -c "INSERT INTO victim SELECT g, convert_to(repeat(md5(g::text), 8192), 'UTF8') FROM generate_series(1, $FREE_MB * 4) g"
 	kv_psql -c "INSERT INTO bystander SELECT g, convert_to(repeat(md5(g::text), $SIZE / 32), 'UTF8') FROM generate_series(1, $FREE_ROWS) g"
-	kv_psql -c "SELECT kvfdw_freeze('bystander')" -c CHECKPOINT >/dev/null
+	kv_psql -c "SELECT kvfdw_flush('bystander')" -c CHECKPOINT >/dev/null
 	sync
 	printf '\\set k random(1, %d)\nSELECT length(v) FROM bystander WHERE k = :k;\n' "$FREE_ROWS" >"$KV_RUN/reads.sql"
 	rm -f "$KV_RUN"/reads.[0-9]*

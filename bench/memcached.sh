@@ -125,7 +125,7 @@ mc_gets() # size
 	line "memcached: get of 100 keys, $1 bytes, 8 clients" "$(mc_both)" "1.4x" "${mc_rate[kvfdw]} >= 1.4 * ${mc_rate[memcached]}"
 }
 
-mc_flushes() { kv_psql -c "SELECT pg_sleep(0.1)" -c "SELECT sum(sets) || ' ' || sum(flushes) FROM kvfdw_stat_memcached" | tail -n 1; }
+mc_flushes() { kv_psql -c "SELECT pg_sleep(0.1)" -c "SELECT sum(sets) || ' ' || sum(wal_flushes) FROM kvfdw_stat_memcached" | tail -n 1; }
 
 # Commits for each flush while so many clients write, distinct keys.
 mc_commits() # clients target

@@ -10,7 +10,7 @@
 
 MEMCACHEDCPU_SECONDS=${MEMCACHEDCPU_SECONDS:-$((share > 1 ? 1 : 3))}
 
-mc_worker() { kv_psql -c "SELECT pid FROM kvfdw_stat_memcached WHERE worker = 0" 2>/dev/null || true; }
+mc_worker() { kv_psql -c "SELECT pid FROM kvfdw_stat_memcached WHERE worker_id = 0" 2>/dev/null || true; }
 
 # Of each process: its name, and ticks outside of the kernel and in it.
 mc_process_ticks()

@@ -62,7 +62,7 @@ bench_move()
 		kv_psql -c "CREATE FOREIGN TABLE $place (k bigint NOT NULL, v bytea) SERVER kvfdw OPTIONS (key 'k'$([ $place != kv_move ] || echo ", tablespace 'move_a'"))"
 	done
 	make_rows "$KV_RUN/move.rows" "$rows" 4096
-	kv_psql -c "COPY kv_move FROM '$KV_RUN/move.rows' BINARY" -c "SELECT kvfdw_freeze('kv_move')" -c "CREATE TABLE kv_move_keys AS SELECT row_number() OVER (ORDER BY random()) AS n, k FROM kv_move" \
+	kv_psql -c "COPY kv_move FROM '$KV_RUN/move.rows' BINARY" -c "SELECT kvfdw_flush('kv_move')" -c "CREATE TABLE kv_move_keys AS SELECT row_number() OVER (ORDER BY random()) AS n, k FROM kv_move" \
 		-c "CREATE UNIQUE INDEX ON kv_move_keys (n)" -c CHECKPOINT >/dev/null
 	make_rows "$KV_RUN/move.rows" $((MOVE_COPY_MB * 256)) 4096
 	printf '\\set n random(1, %d)\nSELECT length(v) FROM kv_move WHERE k = (SELECT k FROM kv_move_keys WHERE n = :n);\n' "$rows" >"$KV_RUN/move.sql"

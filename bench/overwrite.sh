@@ -39,7 +39,7 @@ overwrite_run() # option…
 # Once a second: bytes of value files, of live values, and the bound.
 overwrite_sample()
 {
-	while sleep 1; do stat_of "value_file_bytes + retired_bytes || ' ' || live_bytes || ' ' || space_bound" overwritten 2>/dev/null || true; done
+	while sleep 1; do stat_of "value_file_bytes + obsolete_bytes || ' ' || live_bytes || ' ' || space_limit" overwritten 2>/dev/null || true; done
 }
 
 # What was written to the device so far, and of that to the WAL: each write begins with the page at which the one before ended.
@@ -85,9 +85,9 @@ overwrite_line() # name key-expression target
 	written=$(kv_calc "($after - $before) / $user - $wal")
 	read -r space bound beyond samples < <(awk '$2 > 0 && $1 / $2 > m { m = $1 / $2 } $3 > 0 && $1 / $3 > b { b = $1 / $3 } $1 > $3 { n++ } END { printf "%.2f %.3f %d %d\n", m, b, n, NR }' "$KV_RUN/overwrite.samples")
 	read -r second p99 < <(overwrite_told)
-	say "  $1: $rate/s, worst second $second of the mean, p99 $p99 ms; $(stat_of "passes || ' compactions, ' || space_waits || ' waits'" overwritten)"
+	say "  $1: $rate/s, worst second $second of the mean, p99 $p99 ms; $(stat_of "compactions || ' compactions, ' || space_waits || ' waits'" overwritten)"
 	line "device bytes per user byte, values overwritten, $1" "$written (and $wal of WAL)" "at most $3" "$written <= $3"
-	line "… value files / live bytes, at most, in $samples seconds" "$space; $bound of space_bound, above it in $beyond of them" "1 of it" "$beyond == 0"
+	line "… value files / live bytes, at most, in $samples seconds" "$space; $bound of space_limit, above it in $beyond of them" "1 of it" "$beyond == 0"
 	[ "$OVERWRITE_PACE" = 0 ] || overwrite_paced "$1" $((rate * OVERWRITE_PACE / 100))
 }
 
@@ -95,9 +95,9 @@ overwrite_line() # name key-expression target
 overwrite_paced() # name rate
 {
 	local second p99 second_without p99_without second_heap p99_heap passes
-	passes=$(stat_of passes overwritten)
+	passes=$(stat_of compactions overwritten)
 	overwrite_run -T "$OVERWRITE_SECONDS" -R "$2" -f "$KV_RUN/overwrite.sql"
-	passes=$(($(stat_of passes overwritten) - passes))
+	passes=$(($(stat_of compactions overwritten) - passes))
 	read -r second p99 < <(overwrite_told)
 	kv_psql -c "ALTER SYSTEM SET kvfdw.max_space_amplification = 0" -c "SELECT pg_reload_conf()" >/dev/null
 	overwrite_run -T "$OVERWRITE_SECONDS" -R "$2" -f "$KV_RUN/overwrite.sql"

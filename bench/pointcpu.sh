@@ -56,7 +56,7 @@ pointcpu_lines() # when rows
 			done
 		done
 		counts=$(kv_psql -c "SELECT format('%s reads, %s from the value cache, %s recent, %s device reads; %s runs, %s bytes in deltas',
-			point_reads, cache_hits, recent_hits, device_reads, runs, delta_bytes) FROM kvfdw_stat_tables WHERE relid = 'kv_ycsb'::regclass")
+			point_reads, value_cache_hits, recent_ring_hits, device_reads, runs, memtable_bytes) FROM kvfdw_stat_tables WHERE relid = 'kv_ycsb'::regclass")
 		say "  $1, $keys: heap ${least[heap_ycsb]} us, kvfdw ${least[kv_ycsb]} us ($counts)"
 		line "CPU of a hot point read, $1, $keys" "$(ratio "${least[kv_ycsb]}" "${least[heap_ycsb]}") heap" "0.9x heap" "${least[kv_ycsb]} <= 0.9 * ${least[heap_ycsb]}"
 	done

@@ -22,7 +22,7 @@ pops_tables() # rows shards
 	kv_psql -c "CREATE TABLE pops_heap (k bigint PRIMARY KEY, v text)" \
 		-c "CREATE FOREIGN TABLE pops_kv (k bigint NOT NULL, v text) SERVER kvfdw OPTIONS (key 'k', shards '$2')"
 	for t in pops_heap pops_kv; do kv_psql -c "INSERT INTO $t SELECT g, 'value ' || g FROM generate_series(1, $1) g"; done
-	kv_psql -c "SELECT kvfdw_freeze('pops_kv')" -c "VACUUM ANALYZE pops_heap" -c "ANALYZE pops_kv" >/dev/null
+	kv_psql -c "SELECT kvfdw_flush('pops_kv')" -c "VACUUM ANALYZE pops_heap" -c "ANALYZE pops_kv" >/dev/null
 }
 
 # Seconds of a read of the first row: of the first read after the deletion, and the median of ten that follow.

@@ -44,7 +44,7 @@ queue_run() # scripts…
 	kv_psql -c "SELECT kvfdw_stat_reset()" >/dev/null
 	pgbench -n -M prepared -c 16 -j "$(nproc)" -T "$QUEUE_SECONDS" --random-seed="$KV_SEED" --log --log-prefix="$KV_RUN/queue/log" "$@" >"$KV_RUN/queue/out" 2>&1 ||
 		{ cat "$KV_RUN/queue/out" >&2; kv_die "pgbench failed"; }
-	read -r read device_reads tier_hits recent_hits < <(kv_psql -c "SELECT rows_read || ' ' || device_reads || ' ' || tier_hits || ' ' || recent_hits FROM kvfdw_stat_tables WHERE relid = 'queue'::regclass")
+	read -r read device_reads tier_hits recent_hits < <(kv_psql -c "SELECT rows_read || ' ' || device_reads || ' ' || tier_hits || ' ' || recent_ring_hits FROM kvfdw_stat_tables WHERE relid = 'queue'::regclass")
 	messages=$(kv_calc "int($read / $QUEUE_SECONDS)")
 	per_message=$(kv_calc "$device_reads / ($read > 0 ? $read : 1)")
 	# a line of the log: client, transaction, microseconds, script, ...
@@ -86,7 +86,7 @@ queue_table()
 queue_fill()
 {
 	pgbench -n -c 4 -t $(($1 / 400)) -f <(echo "INSERT INTO queue SELECT 1 + (random() * 99)::int, nextval('queue_n'), substr(p.v, 1, 100 + (random() * 16900)::int) FROM queue_pad p, generate_series(1, 100);") >/dev/null 2>&1
-	kv_psql -c "SELECT kvfdw_freeze('queue')" >/dev/null
+	kv_psql -c "SELECT kvfdw_flush('queue')" >/dev/null
 }
 
 bench_queue()
@@ -104,7 +104,7 @@ bench_queue()
 		queue_server "$limited" $tier || { limited=no; queue_server no $tier; }
 		queue_table
 		queue_fill "$QUEUE_MESSAGES"
-		[ $tier = no ] || say "  the tier: $(kv_psql -c "SELECT format('%s of %s frames, %s entered, %s dropped', used, frames, entered, dropped) FROM kvfdw_stat_tier")"
+		[ $tier = no ] || say "  the tier: $(kv_psql -c "SELECT format('%s of %s blocks, %s inserted, %s dropped', used_bytes / block_size, size_bytes / block_size, inserted, dropped) FROM kvfdw_stat_cache WHERE cache = 'tier'")"
 		queue_run -f "$dir/produce.sql@1" -f "$dir/follow.sql@4"
 		queue_say "that follow"
 		[ $tier = no ] || line "consumers that follow producers: device reads" "$device_reads for $recent_hits messages" "0" "$device_reads == 0"

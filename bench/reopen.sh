@@ -72,7 +72,7 @@ reopen_many_keys()
 	for state in "right after the load, no helpers" "right after the load" "frozen"; do
 		case $state in
 			*helpers) reopen_helpers 0 ;;
-			frozen) kv_psql -c "SELECT kvfdw_freeze('reopen')" >/dev/null ;;
+			frozen) kv_psql -c "SELECT kvfdw_flush('reopen')" >/dev/null ;;
 			*) reopen_helpers ;;
 		esac
 		kv_server_kill

@@ -80,7 +80,7 @@ scan_setup()
 	[ -f "$KV_RUN/rows" ] || make_rows "$KV_RUN/rows" "$ROWS" $SIZE
 	load_table scanned
 	rm -f "$KV_RUN/rows"
-	kv_psql -c "SELECT kvfdw_freeze('scanned')" -c CHECKPOINT -c "ANALYZE scanned" >/dev/null
+	kv_psql -c "SELECT kvfdw_flush('scanned')" -c CHECKPOINT -c "ANALYZE scanned" >/dev/null
 	files=$(find "$KV_PGDATA/kvfdw"/*/"$(kv_psql -c "SELECT 'scanned'::regclass::oid")" -name '*.val' -printf '%f %s\n' |
 		awk '{ sub(/\..*/, "", $1); s[$1] += $2 } END { for (i in s) print s[i] }' | sort -n |
 		awk '{ s[NR] = $1 } END { printf "%d %.1f %.1f", NR, s[1] / 1e6, s[NR] / 1e6 }')
@@ -352,7 +352,7 @@ bench_count()
 	make_rows "$KV_RUN/rows" "$KEYS" 16
 	kv_copy_file counted "$KV_RUN/rows"
 	rm -f "$KV_RUN/rows"
-	kv_psql -c "SELECT kvfdw_freeze('counted')" -c CHECKPOINT -c "ANALYZE counted" >/dev/null
+	kv_psql -c "SELECT kvfdw_flush('counted')" -c CHECKPOINT -c "ANALYZE counted" >/dev/null
 	limited_cold
 	kv_psql -c "SELECT kvfdw_stat_reset()" >/dev/null
 	out=$(printf '%s\n' '\timing on' 'SELECT count(*) FROM counted \g' '\g' '\g' '\g' | kv_psql)

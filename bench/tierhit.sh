@@ -37,13 +37,13 @@ bench_tierhit()
 	head_ "A value of the second tier and one of the value cache, $read rows of 4 kB by key"
 	tierhit_server 0
 	kv_psql -c "CREATE FOREIGN TABLE tierhit (k int NOT NULL, v text) SERVER kvfdw"
-	for n in $(seq 1 200 "$TIERHIT_ROWS"); do echo "INSERT INTO tierhit SELECT g, repeat(md5(g::text), 128) FROM generate_series($n, $((n + 199))) g; SELECT kvfdw_freeze('tierhit'), pg_sleep(0.02);"; done | kv_psql >/dev/null
+	for n in $(seq 1 200 "$TIERHIT_ROWS"); do echo "INSERT INTO tierhit SELECT g, repeat(md5(g::text), 128) FROM generate_series($n, $((n + 199))) g; SELECT kvfdw_flush('tierhit'), pg_sleep(0.02);"; done | kv_psql >/dev/null
 	tierhit_run tier_hits
 	tier=$us
 	say "  in the tier: $us us for each row, $first at first, $hits of $read rows there"
 	tierhit_server 512MB
 	kv_psql -c "SELECT kvfdw_prewarm('tierhit')" >/dev/null
-	tierhit_run cache_hits
+	tierhit_run value_cache_hits
 	say "  in the value cache: $us us for each row, $first at first, $hits of $read rows there"
 	line "a row of the second tier in memory, against one of the value cache" "$tier us, $us us" ""
 	kv_psql -c "DROP FOREIGN TABLE tierhit"

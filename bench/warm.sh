@@ -38,7 +38,7 @@ warm_run() # when seconds
 		{ cat "$dir/out" >&2; kv_die "pgbench failed"; }
 	rate=$(awk '/^tps = / { print int($3); exit }' "$dir/out")
 	first=$(awk '/^progress: / { print int($4); exit }' "$dir/out")
-	read -r reads cache recent tier_hits device < <(kv_psql -c "SELECT concat_ws(' ', point_reads, cache_hits, recent_hits, tier_hits, device_reads)
+	read -r reads cache recent tier_hits device < <(kv_psql -c "SELECT concat_ws(' ', point_reads, value_cache_hits, recent_ring_hits, tier_hits, device_reads)
 		FROM kvfdw_stat_tables WHERE relid = 'warm'::regclass")
 	say "  $1: $rate reads/s, $first in the first second; of $reads $cache from the value cache, $recent recent, $tier_hits from the tier, $device from the device"
 }
@@ -56,8 +56,8 @@ bench_warm()
 	# slowly enough for the tier to follow
 	pgbench -n -c 1 -t $((WARM_ROWS / 500)) -f <(printf '%s\n' "\\set n :n + 500" "INSERT INTO warm SELECT g, repeat(md5(g::text), 32) FROM generate_series(:n - 499, :n) g;" \
 		"SELECT pg_sleep(0.02);") -D n=0 >"$KV_RUN/warm/out" 2>&1 || { cat "$KV_RUN/warm/out" >&2; kv_die "the load failed"; }
-	kv_psql -c "ANALYZE warm" -c "SELECT kvfdw_freeze('warm')" -c CHECKPOINT >/dev/null
-	say "  the tier: $(kv_psql -c "SELECT format('%s of %s frames, %s entered, %s dropped', used, frames, entered, dropped) FROM kvfdw_stat_tier")"
+	kv_psql -c "ANALYZE warm" -c "SELECT kvfdw_flush('warm')" -c CHECKPOINT >/dev/null
+	say "  the tier: $(kv_psql -c "SELECT format('%s of %s blocks, %s inserted, %s dropped', used_bytes / block_size, size_bytes / block_size, inserted, dropped) FROM kvfdw_stat_cache WHERE cache = 'tier'")"
 	warm_run "to fill the caches" "$WARM_SECONDS"
 	warm_run "before the stop" "$WARM_SECONDS"
 	before=$rate before_device=$device

@@ -30,7 +30,7 @@
 #   YCSB_KEYS="uniform zipfian"
 #   YCSB_CLIENTS="1 16"
 #   YCSB_STATES="default hot warm cold"
-#   YCSB_FREEZE="yes no"       with kvfdw_freeze after the load, or without
+#   YCSB_FREEZE="yes no"       with kvfdw_flush after the load, or without
 #   YCSB_SECONDS=2             of a run
 #   YCSB_TURNS=3               of runs
 #   YCSB_FILL=20             seconds of reads of 16 clients before the state default
@@ -165,7 +165,7 @@ ycsb_load() # size freeze bytes
 			-c "ANALYZE $t" -c "CREATE SEQUENCE ycsb_$t START $((rows + 1))"
 	done
 	kv_psql -c "VACUUM heap_ycsb"
-	[ "$2" = no ] || kv_psql -c "SELECT kvfdw_freeze('kv_ycsb')" >/dev/null
+	[ "$2" = no ] || kv_psql -c "SELECT kvfdw_flush('kv_ycsb')" >/dev/null
 	kv_psql -c CHECKPOINT
 }
 

@@ -56,7 +56,7 @@ bench_zipf()
 	for t in heap_zipf kv_zipf; do
 		kv_psql -c "INSERT INTO $t SELECT k, zipf_value(k, 100 + k % 901) FROM generate_series(1, $ZIPF_KEYS) k" -c "ANALYZE $t"
 	done
-	kv_psql -c "VACUUM heap_zipf" -c "SELECT kvfdw_freeze('kv_zipf')" >/dev/null
+	kv_psql -c "VACUUM heap_zipf" -c "SELECT kvfdw_flush('kv_zipf')" >/dev/null
 	for turn in $(seq "$ZIPF_TURNS"); do
 		for t in heap_zipf kv_zipf; do
 			kv_psql -c CHECKPOINT

@@ -38,7 +38,7 @@ SELECT * FROM twins('INSERT INTO %s VALUES (7, ''seven'', NULL)');
 SELECT * FROM twins('ALTER TABLE %s ADD COLUMN b text NOT NULL DEFAULT shift(''b''), ADD COLUMN c float8 DEFAULT 1.5, ADD COLUMN n int');
 SELECT * FROM twins('ALTER TABLE %s ADD COLUMN d numeric(10,3) DEFAULT 12.3456, ADD COLUMN e int[] DEFAULT ARRAY[1,2,NULL], ADD COLUMN f "char" DEFAULT ''x'', ADD COLUMN g name DEFAULT ''a name'', ADD COLUMN h pair DEFAULT ROW(1.5, ''y''), ADD COLUMN i mood DEFAULT ''happy'', ADD COLUMN j jsonb DEFAULT ''{"a": [1, 2]}'', ADD COLUMN l uuid DEFAULT ''5e0c1b1e-0000-4000-8000-000000000001'', ADD COLUMN m bool NOT NULL DEFAULT true, ADD COLUMN o varchar(3) DEFAULT ''abc'', ADD COLUMN p bytea DEFAULT ''\x00ff'', ADD COLUMN q smallint DEFAULT -1, ADD COLUMN r char(4) DEFAULT ''ab'', ADD COLUMN s cidr DEFAULT ''10.0.0.0/8''');
 SELECT * FROM twins('UPDATE %s SET n = k WHERE k % 2 = 0');
-SELECT kvfdw_freeze('kv');
+SELECT kvfdw_flush('kv');
 SELECT * FROM twins('UPDATE %s SET b = b || a WHERE k < 3');
 SELECT * FROM twins('DELETE FROM %s WHERE a = 5 AND k = 2');
 -- Large ones, compressed by whoever, are in every row.

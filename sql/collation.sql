@@ -27,7 +27,7 @@ SELECT count(*) FROM kv JOIN heap ON lower(kv.k) = heap.k;
 INSERT INTO kv VALUES ('Ä', 0);
 UPDATE kv SET k = 'ß' WHERE k = 'ss';
 DELETE FROM kv WHERE k > 'e' AND k < 'p'; DELETE FROM heap WHERE k > 'e' AND k < 'p';
-SELECT kvfdw_freeze('kv');
+SELECT kvfdw_flush('kv');
 SELECT count(*) FROM ((TABLE kv EXCEPT TABLE heap) UNION ALL (TABLE heap EXCEPT TABLE kv)) s;
 SELECT string_agg(k, ',') = (SELECT string_agg(k, ',') FROM (SELECT k FROM heap ORDER BY k) h) AS same FROM (SELECT k FROM kv ORDER BY k) s;
 -- no order is promised beyond the C collation

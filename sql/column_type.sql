@@ -85,7 +85,7 @@ BEGIN
 			PERFORM make('x', format(shape, was));
 			EXECUTE format('ALTER FOREIGN TABLE f_x OPTIONS (ADD wal %L)', lvl);
 			PERFORM outcomes(format('INSERT INTO @x (k, c) SELECT row_number() OVER (), v FROM (VALUES %s) v (v)', vals));
-			IF lvl = 'keys' THEN PERFORM kvfdw_freeze('f_x'); END IF;
+			IF lvl = 'keys' THEN PERFORM kvfdw_flush('f_x'); END IF;
 			PERFORM outcomes('INSERT INTO @x (k, c) SELECT k + 100, c FROM @x');
 			answer := outcomes(format('ALTER TABLE @x ALTER c TYPE %s', becomes)) || CASE WHEN shape = 'k int, c %s' THEN
 				' | ' || outcomes('DO $d$ BEGIN RAISE ''%'', (SELECT string_agg(left(x::text, 50), '' '' ORDER BY k) FROM @x x WHERE k < 100); END $d$') ELSE '' END;

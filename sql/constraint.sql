@@ -37,7 +37,7 @@ SELECT outcomes('DELETE FROM @t WHERE k = 9');
 SELECT outcomes('ALTER TABLE @t ADD CONSTRAINT few CHECK (c < 900)');
 ROLLBACK;
 SELECT outcomes('INSERT INTO @t VALUES (9, 9, ''n'', 900)');
-SELECT kvfdw_freeze('f_t');
+SELECT kvfdw_flush('f_t');
 SELECT outcomes('ALTER TABLE @t ADD CONSTRAINT few CHECK (c < 900)');
 SELECT outcomes('TRUNCATE @t');
 SELECT outcomes('ALTER TABLE @t ADD CONSTRAINT few CHECK (c < 900)');

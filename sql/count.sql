@@ -21,7 +21,7 @@ CREATE PROCEDURE both_do(statement text) LANGUAGE plpgsql AS $$ BEGIN EXECUTE fo
 CALL both_do('INSERT INTO %I SELECT g, ''k'' || abs(g) %% 7, repeat(''x'', g %% 40) FROM generate_series(-1000, 3000) g');
 SELECT count(*) FROM kv;
 SELECT * FROM wrong();
-SELECT kvfdw_freeze('kv');
+SELECT kvfdw_flush('kv');
 SELECT count(*) FROM kv;
 SELECT * FROM wrong();
 -- recent versions over a base run: new, changed, deleted, moved, and rolled back ones
@@ -48,23 +48,23 @@ SELECT * FROM wrong();
 ROLLBACK TO b;
 SELECT * FROM wrong();
 -- in unfrozen runs
-SELECT kvfdw_freeze('kv');
+SELECT kvfdw_flush('kv');
 SELECT runs > 2 AS unfrozen FROM kvfdw_stat_tables WHERE relid = 'kv'::regclass;
 SELECT * FROM wrong();
 CALL both_do('INSERT INTO %I SELECT g, ''mine'' FROM generate_series(101, 3000) g');
 CALL both_do('DELETE FROM %I WHERE a BETWEEN 2500 AND 2600');
 SELECT count(*) FROM kv;
 SELECT * FROM wrong();
-SELECT kvfdw_freeze('kv');
+SELECT kvfdw_flush('kv');
 CALL both_do('DELETE FROM %I WHERE a BETWEEN 2400 AND 2500');
 SELECT * FROM wrong();
 ROLLBACK TO a;
 SELECT * FROM wrong();
 CALL both_do('DELETE FROM %I WHERE a BETWEEN 2300 AND 2400');
-SELECT kvfdw_freeze('kv');
+SELECT kvfdw_flush('kv');
 COMMIT;
 SELECT * FROM wrong();
-SELECT kvfdw_freeze('kv');
+SELECT kvfdw_flush('kv');
 SELECT count(*) FROM kv;
 SELECT * FROM wrong();
 -- cursors keep their snapshot; a statement sees what came before it
@@ -104,13 +104,13 @@ SELECT count(*) FROM kv WHERE a = 8 AND 1 = (SELECT 2);
 CREATE FOREIGN TABLE f (k bigint) SERVER kvfdw;
 INSERT INTO f SELECT g FROM generate_series(-1000, 3000) g;
 INSERT INTO f VALUES (-9223372036854775808), (9223372036854775807);
-SELECT kvfdw_freeze('f');
+SELECT kvfdw_flush('f');
 SELECT (SELECT count(*) FROM f), (SELECT count(*) FROM f WHERE k < 0) AS negative, (SELECT count(*) FROM f WHERE k > 0) AS positive, (SELECT count(*) FROM f WHERE k >= 9223372036854775807) AS last, (SELECT count(*) FROM f WHERE k > 9223372036854775807) AS behind, (SELECT count(*) FROM f WHERE k <= -9223372036854775808) AS first, (SELECT count(*) FROM f WHERE k > 203 AND k <= 1223) AS page;
 SELECT bool_and(n = 1000) FROM generate_series(-1000, 2000, 7) x, LATERAL (SELECT count(*) AS n FROM f WHERE k >= x AND k < x + 1000) c;
 -- long keys with a common beginning
 CREATE FOREIGN TABLE l (k text COLLATE "C") SERVER kvfdw;
 INSERT INTO l SELECT 'the same beginning ' || lpad(g::text, 5, '0') FROM generate_series(1, 5000) g;
-SELECT kvfdw_freeze('l');
+SELECT kvfdw_flush('l');
 SELECT bool_and(n = 500) FROM generate_series(1, 4500, 13) x, LATERAL (SELECT count(*) AS n FROM l WHERE k >= 'the same beginning ' || lpad(x::text, 5, '0') AND k < 'the same beginning ' || lpad((x + 500)::text, 5, '0')) c;
 SELECT count(*) FROM l WHERE k > 'the same';
 SELECT count(*) FROM l WHERE k < 'the same';

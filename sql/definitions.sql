@@ -87,7 +87,7 @@ ALTER FOREIGN TABLE w OPTIONS (ADD key 'v');
 DELETE FROM w;
 ALTER FOREIGN TABLE w OPTIONS (ADD key 'v');
 INSERT INTO w VALUES ('longer', 'x'), ('longer', 'y');
-SELECT kvfdw_freeze('w');
+SELECT kvfdw_flush('w');
 SELECT * FROM w ORDER BY v;
 DROP FOREIGN TABLE w;
 -- DROP of the table, and of what it depends on together with it.

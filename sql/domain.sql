@@ -55,7 +55,7 @@ SELECT outcomes('ALTER DOMAIN @d ADD CONSTRAINT no99 CHECK (VALUE <> 99)');
 SELECT mode FROM pg_locks WHERE relation = 'f_t'::regclass AND mode = 'ShareLock';
 ROLLBACK;
 SELECT outcomes('INSERT INTO @t VALUES (9, 99, 1, 0)');
-SELECT kvfdw_freeze('f_t');
+SELECT kvfdw_flush('f_t');
 SELECT outcomes('ALTER DOMAIN @d ADD CONSTRAINT no99 CHECK (VALUE <> 99)');
 -- partitions
 SELECT outcomes('CREATE DOMAIN @part AS text');

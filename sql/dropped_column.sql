@@ -10,7 +10,7 @@ ALTER FOREIGN TABLE d DROP COLUMN c;
 SELECT * FROM d ORDER BY k;
 UPDATE d SET t = t || '!' WHERE k = 2 RETURNING *;
 SELECT * FROM d ORDER BY k;
-SELECT kvfdw_freeze('d');
+SELECT kvfdw_flush('d');
 SELECT * FROM d ORDER BY k;
 CREATE FUNCTION drop_after_change(was text, becomes text, literal text) RETURNS TABLE (changed text, result text) LANGUAGE plpgsql AS $$
 BEGIN

@@ -194,7 +194,7 @@ INSERT INTO any_large SELECT g, repeat(chr(97 + g % 26), CASE WHEN g % 3 = 0 THE
 CREATE VIEW any_large_read AS SELECT count(*) AS rows, count(DISTINCT k) AS keys, bool_and(v = repeat(chr(97 + k % 26), CASE WHEN k % 3 = 0 THEN 10 ELSE 400000 END)) AS same
 	FROM any_large WHERE k = ANY (ARRAY(SELECT generate_series(-5, 60)));
 SELECT * FROM any_large_read;
-SELECT kvfdw_freeze('any_large');
+SELECT kvfdw_flush('any_large');
 SELECT * FROM any_large_read;
 -- Long keys.
 CREATE FOREIGN TABLE long_key (k text COLLATE "C", v int) SERVER kvfdw;

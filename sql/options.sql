@@ -88,7 +88,7 @@ SELECT v FROM rep WHERE k = 1;
 INSERT INTO rep SELECT k, 'from itself', n FROM rep;
 SELECT count(*), count(DISTINCT v) FROM rep;
 UPDATE rep SET k = 2 WHERE k = 1;
-SELECT kvfdw_freeze('rep');
+SELECT kvfdw_flush('rep');
 INSERT INTO rep VALUES (1, 'over the frozen', 9);
 SELECT * FROM rep ORDER BY k;
 -- Options change with ALTER.
@@ -141,7 +141,7 @@ INSERT INTO s1 SELECT hashint8extended(g, 1), g FROM generate_series(1, 3000) g;
 INSERT INTO s1000 SELECT * FROM s1;
 SELECT count(*) FROM (SELECT row_number() OVER () AS n, * FROM (SELECT * FROM s1 ORDER BY k) s EXCEPT SELECT row_number() OVER () AS n, * FROM (SELECT * FROM s1000 ORDER BY k) s) x;
 SELECT count(*), sum(v) FROM s1000;
-SELECT kvfdw_freeze('s1000');
+SELECT kvfdw_flush('s1000');
 SELECT count(*), sum(v), count(*) FILTER (WHERE k < 0) = (SELECT count(*) FROM s1 WHERE k < 0) AS half FROM s1000;
 -- by key, in no order, from more shards than a session remembers
 SELECT count(v), sum(v) FROM (SELECT (SELECT v FROM s1000 WHERE k = s.k) AS v FROM (SELECT k FROM s1 ORDER BY v OFFSET 0) s) x;

@@ -2,7 +2,7 @@
 -- written, and are planned where they pay.
 CREATE FOREIGN TABLE p (k bigint, n int, v text) SERVER kvfdw;
 INSERT INTO p SELECT g * 3, g % 10, repeat('x', g % 50) FROM generate_series(1, 60000) g;
-SELECT kvfdw_freeze('p');
+SELECT kvfdw_flush('p');
 INSERT INTO p SELECT g * 3 + 1, g % 10, repeat('y', g % 50) FROM generate_series(1, 3000) g;
 DELETE FROM p WHERE k % 30 = 0;
 ANALYZE p;
@@ -84,7 +84,7 @@ SELECT * FROM generate_series(1, 3) x, LATERAL (SELECT count(*) FROM p WHERE n >
 -- of changed rows whose keys begin with zero bytes: the first piece has no lower end, after others that had one
 CREATE FOREIGN TABLE pl (k int, v text) SERVER kvfdw OPTIONS (key 'k');
 INSERT INTO pl SELECT -2147483648 + g * 1000, 'row ' || g FROM generate_series(1, 7000) g;
-SELECT kvfdw_freeze('pl');
+SELECT kvfdw_flush('pl');
 ANALYZE pl;
 INSERT INTO pl VALUES (-2147483648, 'new');
 UPDATE pl SET v = 'changed' WHERE k = -2147483648 + 1000;
@@ -98,7 +98,7 @@ EXPLAIN (COSTS OFF) SELECT * FROM p WHERE n = 1 FOR UPDATE;
 CREATE FOREIGN TABLE ps (a text COLLATE "C", b numeric, v text) SERVER kvfdw OPTIONS (key 'a, b', shards '700');
 SELECT count(*) FROM ps;
 INSERT INTO ps SELECT 'key number ' || g % 100, g / 7.0, g FROM generate_series(1, 20000) g;
-SELECT kvfdw_freeze('ps');
+SELECT kvfdw_flush('ps');
 ANALYZE ps;
 EXPLAIN (COSTS OFF) SELECT count(*), sum(b)::int, sum(v::int) FROM ps;
 SELECT count(*), sum(b)::int, sum(v::int) FROM ps;

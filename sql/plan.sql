@@ -142,7 +142,7 @@ INSERT INTO w SELECT k, repeat(chr(65 + k % 26), 4096) FROM generate_series(1, 1
 -- How wide rows are is known without ANALYZE, and of values that were overwritten, too.
 CREATE FOREIGN TABLE over (k int, v text) SERVER kvfdw;
 DO $$ BEGIN FOR i IN 1 .. 60 LOOP INSERT INTO over VALUES (1, repeat(chr(65 + i % 26), 4096)) ON CONFLICT (k) DO UPDATE SET v = excluded.v; END LOOP; END $$;
-SELECT kvfdw_freeze('over');
+SELECT kvfdw_flush('over');
 SELECT t, (scan_of('SELECT * FROM ' || t) ->> 'Plan Width')::int BETWEEN 4100 AND 4300 AS wide, (scan_of('SELECT k FROM ' || t) ->> 'Plan Width')::int = 4 AS narrow FROM unnest('{w,over}'::text[]) t;
 DROP FOREIGN TABLE over;
 CREATE FUNCTION values_of(VARIADIC queries text[]) RETURNS TABLE (query text, "values" int, rows int) LANGUAGE sql AS $$
@@ -151,7 +151,7 @@ CREATE FUNCTION values_of(VARIADIC queries text[]) RETURNS TABLE (query text, "v
 $$;
 PREPARE values_of_all AS SELECT * FROM values_of('k BETWEEN 101 AND 200', 'k BETWEEN 101 AND 200 AND v IS NOT NULL LIMIT 1', 'k BETWEEN 101 AND 356 AND v IS NOT NULL LIMIT 1', 'k BETWEEN 101 AND 357 AND v IS NOT NULL LIMIT 1', 'k BETWEEN 101 AND 357 AND v IS NOT NULL LIMIT 11', 'k > 100 AND v IS NOT NULL LIMIT 1', 'k BETWEEN 101 AND 200 LIMIT 1', 'k BETWEEN 101 AND 200 ORDER BY k DESC LIMIT 10', 'k >= 100 LIMIT 1', 'k >= 100 ORDER BY k LIMIT 10', 'k < 100 ORDER BY k DESC LIMIT 10', 'k BETWEEN 5000 AND 5100', 'k BETWEEN 950 AND 5100 AND v IS NOT NULL LIMIT 1');
 EXECUTE values_of_all;
-SELECT kvfdw_freeze('w');
+SELECT kvfdw_flush('w');
 EXECUTE values_of_all;
 -- A LIMIT that a generic plan does not know is known when it runs.
 SET plan_cache_mode = force_generic_plan;
@@ -193,10 +193,10 @@ SELECT shards_of('SELECT * FROM (VALUES (0), (2000000), (-1500000000)) j (k) JOI
 SELECT shards_of('SELECT * FROM s', 'json');
 EXPLAIN (COSTS OFF) SELECT * FROM s;
 -- the shards of a table, in the order of keys
-SELECT min(position) = 0 AND max(position) = count(*) - 1 AND count(DISTINCT position) = count(*) AS dense, count(DISTINCT shard) = count(*) AS once, count(*) >= 8 AS many, sum(entries), sum(live_bytes) > 0 AS live, bool_and(unsorted_bytes <= live_bytes AND live_bytes <= value_file_bytes) AS bytes FROM kvfdw_stat_shards WHERE relid = 's'::regclass;
+SELECT min(position) = 0 AND max(position) = count(*) - 1 AND count(DISTINCT position) = count(*) AS dense, count(DISTINCT shard_id) = count(*) AS once, count(*) >= 8 AS many, sum(entries), sum(live_bytes) > 0 AS live, bool_and(unsorted_bytes <= live_bytes AND live_bytes <= value_file_bytes) AS bytes FROM kvfdw_stat_shards WHERE relid = 's'::regclass;
 SELECT count(*) FROM kvfdw_stat_shards x JOIN kvfdw_stat_tables y USING (relid, generation) WHERE relid = 's'::regclass AND position >= shards;
 SELECT kvfdw_split('s') > 8 AS split;
-SELECT min(position) = 0 AND max(position) = count(*) - 1 AND count(DISTINCT position) = count(*) AS dense, count(DISTINCT shard) = count(*) AS once, count(*) > 8 AS many, sum(entries) FROM kvfdw_stat_shards WHERE relid = 's'::regclass;
+SELECT min(position) = 0 AND max(position) = count(*) - 1 AND count(DISTINCT position) = count(*) AS dense, count(DISTINCT shard_id) = count(*) AS once, count(*) > 8 AS many, sum(entries) FROM kvfdw_stat_shards WHERE relid = 's'::regclass;
 SELECT shards_of('SELECT * FROM s'), shards_of('SELECT * FROM s WHERE k = 0');
 DROP FOREIGN TABLE t, m, w, s;
 DROP TABLE h;

@@ -14,7 +14,7 @@ CREATE FOREIGN TABLE kv (k int, v bytea) SERVER kvfdw OPTIONS (shards '4');
 CREATE TABLE heap (k int PRIMARY KEY, v bytea);
 INSERT INTO heap SELECT key(g), bytes(g, 4096) FROM generate_series(1, 4000) g;
 INSERT INTO kv SELECT * FROM heap ORDER BY md5(k::text);
-SELECT kvfdw_freeze('kv');
+SELECT kvfdw_flush('kv');
 ANALYZE kv;
 -- 'same' if both tables hold the same rows, in either order
 CREATE FUNCTION compare() RETURNS text LANGUAGE plpgsql AS $$
@@ -48,9 +48,9 @@ SELECT reads AS read_before FROM kvfdw_stat_range_cache \gset
 SELECT windows('SELECT k FROM kv'), windows('SELECT count(*) FROM kv WHERE k > 0') AS keys;
 SELECT windows('SELECT * FROM kv ORDER BY k LIMIT 1'), windows('SELECT * FROM kv ORDER BY k DESC LIMIT 1'), windows('SELECT * FROM kv WHERE k = key(77)') AS point, windows('SELECT * FROM kv WHERE k BETWEEN key(70) AND key(79)') AS short;
 SELECT reads - :read_before AS read FROM kvfdw_stat_range_cache;
-SELECT device_reads + recent_hits + cache_hits + slot_hits >= 8 AS singly FROM kvfdw_stat_tables WHERE relid = 'kv'::regclass;
+SELECT device_reads + recent_ring_hits + value_cache_hits + write_buffer_hits >= 8 AS singly FROM kvfdw_stat_tables WHERE relid = 'kv'::regclass;
 SELECT length(v) FROM (SELECT * FROM kv ORDER BY k LIMIT 1) s;
-SELECT device_reads + recent_hits + cache_hits + slot_hits >= 8 AS singly FROM kvfdw_stat_tables WHERE relid = 'kv'::regclass;
+SELECT device_reads + recent_ring_hits + value_cache_hits + write_buffer_hits >= 8 AS singly FROM kvfdw_stat_tables WHERE relid = 'kv'::regclass;
 -- then what does; of the shards that a LIMIT reaches
 SELECT windows('SELECT * FROM kv ORDER BY k LIMIT 1500');
 SELECT reads - :read_before BETWEEN 32 AND 36 AS two_shards FROM kvfdw_stat_range_cache;
@@ -85,7 +85,7 @@ BEGIN
 END $$;
 SELECT on_both('UPDATE %s SET v = bytes(k, 100) WHERE k % 7 = 0', 'DELETE FROM %s WHERE k % 11 = 0', 'INSERT INTO %s SELECT key(g) + 1, bytes(-g, 5000) FROM generate_series(1, 300) g');
 SELECT compare();
-SELECT kvfdw_freeze('kv');
+SELECT kvfdw_flush('kv');
 SELECT compare();
 BEGIN;
 SELECT on_both('UPDATE %s SET v = bytes(k, 4096) WHERE k % 5 = 0', 'INSERT INTO %s SELECT key(g) + 2, bytes(g, 64) FROM generate_series(1, 300) g');
@@ -103,7 +103,7 @@ BEGIN;
 SELECT on_both('UPDATE %s SET v = bytes(k, 4096) WHERE k % 5 = 0');
 COMMIT;
 SELECT compare();
-SELECT kvfdw_freeze('kv');
+SELECT kvfdw_flush('kv');
 SELECT compare();
 -- cursors: one sees what was there when it was opened
 BEGIN;
@@ -133,7 +133,7 @@ END $$;
 SELECT count(*), count(o.k) AS old, bool_and(md5(o.v) = h.v) AS same FROM rest('held') h LEFT JOIN old o USING (k);
 CLOSE held;
 SELECT on_both('TRUNCATE %s', 'INSERT INTO %s SELECT key(g), bytes(g, 4096) FROM generate_series(1, 1000) g ORDER BY md5(g::text)');
-SELECT kvfdw_freeze('kv');
+SELECT kvfdw_flush('kv');
 SELECT compare();
 SELECT windows('SELECT * FROM kv');
 -- TRUNCATE and DROP between scans: the same places in files with the same names
@@ -141,7 +141,7 @@ TRUNCATE heap, kv;
 SELECT compare(), windows('SELECT * FROM kv');
 INSERT INTO heap SELECT key(g), bytes(g + 7, 4096) FROM generate_series(1, 1000) g;
 INSERT INTO kv SELECT * FROM heap ORDER BY md5(k::text);
-SELECT kvfdw_freeze('kv');
+SELECT kvfdw_flush('kv');
 SELECT compare();
 BEGIN;
 TRUNCATE kv;
@@ -153,7 +153,7 @@ SELECT compare();
 DROP FOREIGN TABLE kv;
 CREATE FOREIGN TABLE kv (k int, v bytea) SERVER kvfdw OPTIONS (shards '4');
 INSERT INTO kv SELECT k, v FROM heap ORDER BY md5(k::text);
-SELECT kvfdw_freeze('kv');
+SELECT kvfdw_flush('kv');
 SELECT compare();
 BEGIN;
 DROP FOREIGN TABLE kv;
@@ -166,24 +166,24 @@ CREATE FOREIGN TABLE kv (k int, v bytea) SERVER kvfdw;
 INSERT INTO heap SELECT g, CASE g % 10 WHEN 0 THEN '' WHEN 1 THEN NULL WHEN 2 THEN bytes(g, 4096) WHEN 3 THEN bytes(g, 5000) ELSE bytes(g, 64) END FROM generate_series(1, 5000) g;
 INSERT INTO heap SELECT 1000000 + g, bytes(g, g) FROM unnest('{262143,262144,262145,524288,1048576,1500000,100000,200000}'::int[]) g;
 INSERT INTO kv SELECT * FROM heap ORDER BY md5(k::text);
-SELECT kvfdw_freeze('kv');
+SELECT kvfdw_flush('kv');
 SELECT windows('SELECT * FROM kv');
 SELECT compare();
 SELECT windows('SELECT * FROM kv ORDER BY k DESC');
 -- in the order of the keys, and against it
 TRUNCATE kv;
 INSERT INTO kv SELECT * FROM heap ORDER BY k;
-SELECT kvfdw_freeze('kv');
+SELECT kvfdw_flush('kv');
 SELECT compare();
 TRUNCATE kv;
 INSERT INTO kv SELECT * FROM heap ORDER BY k DESC;
-SELECT kvfdw_freeze('kv');
+SELECT kvfdw_flush('kv');
 SELECT compare();
 -- segments of a file in order: longer than a segment
 TRUNCATE heap, kv;
 INSERT INTO heap SELECT g, bytes(g, 4096) FROM generate_series(1, 6000) g;
 INSERT INTO kv TABLE heap;
-SELECT kvfdw_freeze('kv');
+SELECT kvfdw_flush('kv');
 -- a LIMIT is a range as short as that
 SELECT reads AS read_before FROM kvfdw_stat_range_cache \gset
 SELECT windows('SELECT * FROM kv WHERE k > 10 ORDER BY k LIMIT 50') AS short, windows('SELECT * FROM kv ORDER BY k LIMIT 3000') AS long;
@@ -193,7 +193,7 @@ SELECT windows('SELECT * FROM kv WHERE k > 1000 AND k < 5000'), windows('SELECT 
 SELECT compare();
 SELECT on_both('UPDATE %s SET v = bytes(-k, 3000) WHERE k BETWEEN 2000 AND 2300', 'DELETE FROM %s WHERE k BETWEEN 3000 AND 3100');
 SELECT compare();
-SELECT kvfdw_freeze('kv');
+SELECT kvfdw_flush('kv');
 SELECT compare();
 -- a join that scans again and again, and one that ends early
 SELECT count(*), sum(length(v)) FROM generate_series(1, 5) x, LATERAL (SELECT v FROM kv WHERE k > x * 500 AND k < x * 500 + 3000 OFFSET 0) s;
@@ -219,7 +219,7 @@ CREATE FOREIGN TABLE part_1 PARTITION OF parts FOR VALUES FROM (1) TO (2000) SER
 CREATE FOREIGN TABLE part_2 PARTITION OF parts FOR VALUES FROM (2000) TO (4000) SERVER kvfdw OPTIONS (shards '3');
 CREATE TABLE part_3 PARTITION OF parts FOR VALUES FROM (4000) TO (10000);
 INSERT INTO parts SELECT * FROM heap ORDER BY md5(k::text);
-SELECT kvfdw_freeze('part_1'), kvfdw_freeze('part_2');
+SELECT kvfdw_flush('part_1'), kvfdw_flush('part_2');
 SELECT count(*), bool_and(parts.v = heap.v) FROM parts JOIN heap USING (k);
 SELECT count(*), bool_and(s.v = heap.v), min(n) FROM (SELECT *, row_number() OVER () AS n FROM (SELECT * FROM parts ORDER BY k DESC) s) s JOIN heap USING (k);
 TRUNCATE part_1;

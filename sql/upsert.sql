@@ -116,7 +116,7 @@ INSERT INTO mid VALUES ('c', 1, 'd', 5) ON CONFLICT (k) DO UPDATE SET v1 = exclu
 -- SET of all columns, of all but one, from what is there, from keys, from nothing.
 CREATE FOREIGN TABLE al (a int, b int, x text, y int DEFAULT 7) SERVER kvfdw OPTIONS (key 'a, b');
 INSERT INTO al SELECT g % 3, g, 'x' || g, g FROM generate_series(1, 9) g;
-SELECT kvfdw_freeze('al');
+SELECT kvfdw_flush('al');
 INSERT INTO al VALUES (1, 1, 'all', 100), (0, 10, 'new', 100) ON CONFLICT (a, b) DO UPDATE SET x = excluded.x, y = excluded.y RETURNING *;
 INSERT INTO al VALUES (2, 2, 'one', 100) ON CONFLICT (a, b) DO UPDATE SET x = excluded.x RETURNING *;
 INSERT INTO al VALUES (0, 3, 'own', 100) ON CONFLICT (a, b) DO UPDATE SET x = excluded.x, y = al.y + 1 RETURNING *;
@@ -180,7 +180,7 @@ INSERT INTO self VALUES (5, 1), (5, 2) ON CONFLICT (f1) DO UPDATE SET f2 = 0;
 COMMIT;
 SELECT * FROM self ORDER BY f1;
 -- frozen rows
-SELECT kvfdw_freeze('t');
+SELECT kvfdw_flush('t');
 INSERT INTO t VALUES (2, 'x', 0), (300, 'x', 0), (400, 'new', 0) ON CONFLICT (k) DO UPDATE SET v = 'thawed', n = t.n + 1 RETURNING *;
 -- Statements that are kept: prepared, in functions, in a cursor's loop.
 PREPARE up (int, text) AS INSERT INTO t VALUES ($1, $2, 1) ON CONFLICT (k) DO UPDATE SET v = excluded.v || '.' || t.n, n = t.n + 1 RETURNING *;

@@ -32,10 +32,10 @@ EXPLAIN (COSTS OFF) INSERT INTO rep VALUES (1, 'a');
 -- SET of all columns does not read the row that it replaces.
 CREATE FOREIGN TABLE far (k int, a int, v text) SERVER kvfdw;
 INSERT INTO far SELECT g, g, repeat(g::text, 20) FROM generate_series(1, 1000) g;
-SELECT kvfdw_freeze('far');
+SELECT kvfdw_flush('far');
 CREATE TEMP TABLE seen (step int, n bigint);
 CREATE FUNCTION seen(int) RETURNS bigint LANGUAGE sql AS $$
-INSERT INTO seen SELECT $1, device_reads + cache_hits + recent_hits + slot_hits FROM kvfdw_stat_tables WHERE relid = 'far'::regclass;
+INSERT INTO seen SELECT $1, device_reads + value_cache_hits + recent_ring_hits + write_buffer_hits FROM kvfdw_stat_tables WHERE relid = 'far'::regclass;
 SELECT (SELECT n FROM seen WHERE step = $1) - n FROM seen WHERE step = $1 - 1 $$;
 SELECT seen(0);
 INSERT INTO far SELECT g, -g, 'new' FROM generate_series(1, 100) g ON CONFLICT (k) DO UPDATE SET a = excluded.a, v = excluded.v || far.k;

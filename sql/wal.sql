@@ -60,11 +60,11 @@ CREATE FOREIGN TABLE fresh (k int, v text) SERVER kvfdw OPTIONS (wal 'none');
 INSERT INTO fresh VALUES (1, 'one');
 ALTER FOREIGN TABLE fresh OPTIONS (SET wal 'keys');
 COMMIT;
-SELECT relid, wal FROM kvfdw_stat_tables WHERE usable AND relid IN ('w'::regclass, 'fresh'::regclass) ORDER BY generation DESC LIMIT 2;
+SELECT relname, wal FROM kvfdw_stat_tables WHERE usable AND relid IN ('w'::regclass, 'fresh'::regclass) ORDER BY generation DESC LIMIT 2;
 TABLE content;
 TABLE fresh;
 -- the last checkpoint's images
 CHECKPOINT;
-SELECT barriers > 0 AS some, lsn IS NOT NULL AS logged, ended <= now() AS ended, duration_ms >= 0 AS took, shards >= 0 AS shards, files >= 0 AS files, bytes >= 0 AS bytes FROM kvfdw_stat_barrier;
+SELECT num_done > 0 AS some, last_lsn IS NOT NULL AS logged, last_done <= now() AS ended, last_total_time >= 0 AS took, last_shards >= 0 AS shards, last_files >= 0 AS files, last_bytes >= 0 AS bytes FROM kvfdw_stat_checkpointer;
 DROP VIEW level, content;
 DROP FOREIGN TABLE w, fresh;

@@ -67,7 +67,7 @@ seeded_server() # seed
 range_cache()
 {
 	kv_psql -At -c "SELECT '# range cache: ' || row_to_json(s) FROM kvfdw_stat_range_cache s"
-	[ -z "${TIER:-}" ] || kv_psql -At -c "SELECT '# second tier: ' || row_to_json(s) FROM kvfdw_stat_tier s"
+	[ -z "${TIER:-}" ] || kv_psql -At -c "SELECT '# second tier: ' || row_to_json(s) FROM kvfdw_stat_cache s WHERE cache = 'tier'"
 }
 
 regress()

@@ -27,6 +27,8 @@
 #ifndef KV_ADMISSION_H
 #define KV_ADMISSION_H
 
+#include "datatype/timestamp.h"
+
 /*
  * For the table of modules (engine/start.c): defines the settings, returns the bytes of shared
  * memory, initializes them.
@@ -38,8 +40,16 @@ extern void kv_admission_attach(void);
 /* Register the process, and the hook of new sessions.  For _PG_init, after the settings. */
 extern void kv_admission_preload(void);
 
-/* Set the counters to zero; does nothing where the library is not preloaded. */
-extern void kv_admission_stat_reset(void);
+/*
+ * Set the counters to zero, and note the time of kvfdw_stat_reset().  Does nothing where the
+ * library is not preloaded.
+ */
+extern void kv_admission_stat_reset(TimestampTz now);
+/*
+ * The time of the last reset, or of the start of the server.  The counters of admission and of the
+ * engine count from it on.  Returns 0 where the library is not preloaded.
+ */
+extern TimestampTz kv_stats_since(void);
 
 /*
  * The main function of the process "kvfdw admission"; arg is not used.  Does not return: the

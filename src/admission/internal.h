@@ -93,6 +93,7 @@ typedef struct KvAdmit
 {
 	LWLock		lock;
 	int			tranche;
+	pg_atomic_uint64 stats_since;	/* TimestampTz of the start, or of the last reset */
 
 	/* written by the worker, read by all without the lock */
 	pg_atomic_uint32 limit;		/* P; 0: every session passes */

@@ -104,6 +104,7 @@ kv_admission_attach(void)
 		memset(kv_admit, 0, kv_admission_memory());
 		kv_admit->tranche = kv_new_tranche("KvfdwAdmission");
 		LWLockInitialize(&kv_admit->lock, kv_admit->tranche);
+		pg_atomic_init_u64(&kv_admit->stats_since, GetCurrentTimestamp());
 		pg_atomic_init_u32(&kv_admit->limit, 0);
 		pg_atomic_init_u32(&kv_admit->quota, 1);
 		pg_atomic_init_u32(&kv_admit->max_wait, kv_admission_max_wait_ms);

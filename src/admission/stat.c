@@ -23,8 +23,8 @@ PG_FUNCTION_INFO_V1(kvfdw_stat_get_admission);
 PG_FUNCTION_INFO_V1(kvfdw_stat_get_admission_roles);
 PG_FUNCTION_INFO_V1(kvfdw_admission_tune);
 
-#define KV_COLUMNS		21
-#define KV_ROLE_COLUMNS	6
+#define KV_COLUMNS		22
+#define KV_ROLE_COLUMNS	7
 
 static void
 require_preload(void)
@@ -125,6 +125,7 @@ kvfdw_stat_get_admission(PG_FUNCTION_ARGS)
 	values[n++] = PointerGetDatum(construct_array(rates, npoints, FLOAT8OID, 8, FLOAT8PASSBYVAL,
 												  TYPALIGN_DOUBLE));
 	values[n++] = Int64GetDatum(missed);
+	values[n++] = TimestampTzGetDatum(kv_stats_since());
 	Assert(n == KV_COLUMNS);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
 }
@@ -198,6 +199,7 @@ kvfdw_stat_get_admission_roles(PG_FUNCTION_ARGS)
 		values[3] = Int64GetDatum(lines[i].sum.requests);
 		values[4] = Int64GetDatum(lines[i].sum.pauses);
 		values[5] = milliseconds(lines[i].sum.paused_us);
+		values[6] = TimestampTzGetDatum(kv_stats_since());
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
 	return (Datum) 0;
@@ -230,11 +232,12 @@ kvfdw_admission_tune(PG_FUNCTION_ARGS)
  * request just now may keep an old value.
  */
 void
-kv_admission_stat_reset(void)
+kv_admission_stat_reset(TimestampTz now)
 {
 	if (kv_admit == NULL)
 		return;
 	LWLockAcquire(&kv_admit->lock, LW_EXCLUSIVE);
+	pg_atomic_write_u64(&kv_admit->stats_since, now);
 	kv_admit->nroles = 0;
 	kv_admit->overdue = kv_admit->missed = kv_admit->grants = kv_admit->longest_us = 0;
 	for (int i = 0; i < kv_admit->nmembers; i++)
@@ -244,4 +247,10 @@ kv_admission_stat_reset(void)
 		member->requests = member->pauses = member->paused_us = member->longest_us = 0;
 	}
 	LWLockRelease(&kv_admit->lock);
+}
+
+TimestampTz
+kv_stats_since(void)
+{
+	return kv_admit == NULL ? 0 : (TimestampTz) pg_atomic_read_u64(&kv_admit->stats_since);
 }

@@ -610,7 +610,7 @@ check_store(KvCheck *check)
 		check_value_files(check);
 	}
 	kv_progress_shard(-1);
-	kv_progress_phase("places");
+	kv_progress_phase("addresses");
 	check_addresses(check);
 	kv_progress_phase("directory");
 	check_directory(check);

@@ -532,20 +532,6 @@ extern KvMovedHook kv_moved_hook;
  */
 extern int	kv_store_split(KvStore *store, bool at_end);
 
-typedef struct KvJobStats
-{
-	Oid			relid;
-	uint32		shard;
-	int			pid;
-	const char *phase;
-	uint64		moved_bytes;
-	uint64		to_move_bytes;
-} KvJobStats;
-
-/* Call back for every compaction job that runs in database dboid. */
-extern void kv_stat_jobs(Oid dboid, void (*each) (void *arg, const KvJobStats *stats),
-						 void *arg);
-
 /* ---- warming (warm.c) ---- */
 
 /*
@@ -567,7 +553,7 @@ typedef enum KvStat
 	KV_COUNT_DEVICE_READS, KV_COUNT_DEVICE_READ_BYTES,
 	KV_COUNT_VALUE_BYTES, KV_COUNT_DEVICE_WRITE_BYTES,
 	KV_COUNT_BUFFER_HITS, KV_COUNT_CACHE_HITS, KV_COUNT_FLUSHES, KV_COUNT_MEMORY_FLUSHES,
-	KV_COUNT_RECOVERED_ENTRIES, KV_COUNT_RECOVERED_BUFFERS, KV_COUNT_RECOVERY_MS,
+	KV_COUNT_RECOVERED_ENTRIES, KV_COUNT_RECOVERED_BUFFERS, KV_COUNT_RECOVERY_US,
 	KV_COUNT_LOST_ENTRIES, KV_COUNT_LOST_LOG_BYTES, KV_COUNT_MOVED_READS,
 	KV_COUNT_COMPACTIONS, KV_COUNT_MOVED_BYTES, KV_COUNT_SPACE_WAITS, KV_COUNT_RECENT_HITS,
 	KV_COUNT_TIER_HITS, KV_COUNT_SPLITS,
@@ -613,7 +599,7 @@ typedef struct KvShardStats
 
 typedef struct KvCheckpointerStats
 {
-	uint64		checkpoints;	/* since the server started */
+	uint64		checkpoints;	/* since the start, or kv_stat_reset() */
 	uint64		lsn;			/* of the last one's WAL record */
 	int64		ended;			/* TimestampTz; 0: there was none yet */
 	uint64		duration_us;
@@ -646,38 +632,30 @@ typedef struct KvWindowStats
 
 /* The range cache's counters and present state; all 0 if the cache is off. */
 extern void kv_stat_windows(KvWindowStats *stats);
-typedef struct KvTierStats
+
+#define KV_NO_COUNT	PG_UINT64_MAX	/* a cache has no such number */
+
+/* A cache, or the device, from which values are read. */
+typedef struct KvCacheStats
 {
-	bool		on;				/* false: not configured, or its file has failed */
-	uint64		frames;
-	uint64		frame_size;		/* bytes */
-	uint64		used;			/* frames that contain blocks */
-	uint64		hits;			/* values read from the tier */
-	uint64		entered;		/* frames written */
-	uint64		dropped;		/* frames that were not written because the device was too slow */
-} KvTierStats;
+	const char *cache;
+	bool		enabled;		/* false: its size is 0, or its file has failed */
+	uint64		hits;			/* values read there; of the device: reads */
+	uint64		block_size;		/* bytes of a block, which is inserted and evicted as a whole */
+	uint64		inserted;		/* blocks */
+	uint64		evictions;		/* blocks that left, in whatever way */
+	uint64		dropped;		/* blocks that were to be inserted and were not */
+	uint64		errors;			/* values that failed verification there, and failed reads */
+	uint64		size_bytes;		/* capacity */
+	uint64		used_bytes;		/* part of the capacity that is in use */
+} KvCacheStats;
 
-/* The second tier's counters and present state (cache/tier.c); all 0 if there is none. */
-extern void kv_stat_tier(KvTierStats *stats);
-#define KV_NO_COUNT	PG_UINT64_MAX	/* a tier has no such number */
-
-/* One tier that values are read from. */
-typedef struct KvTierRow
-{
-	const char *tier;
-	uint64		hits;			/* values read from the tier; of the device: reads */
-	uint64		piece;			/* bytes of one entry */
-	uint64		entered;		/* entries inserted */
-	uint64		left;			/* entries evicted */
-	uint64		dropped;		/* entries that were to be inserted and were not */
-	uint64		errors;			/* values that did not match their entry, and reads that failed */
-	uint64		bytes;			/* capacity */
-	uint64		used;			/* bytes in use */
-} KvTierRow;
-
-/* Call back for each tier in lookup order, over all databases. */
-extern void kv_stat_tiers(void (*each) (void *arg, const KvTierRow *row), void *arg);
-/* Set the counters of stores, I/O, caches and tiers to 0; numbers of the present state stay. */
+/* Call back for each cache in the order of lookup; counts are those of all databases. */
+extern void kv_stat_caches(void (*each) (void *arg, const KvCacheStats *stats), void *arg);
+/*
+ * Set the counters of stores, I/O, caches and checkpoints to 0.  Sizes and the facts of the last
+ * checkpoint stay.
+ */
 extern void kv_stat_reset(void);
 
 /* ---- test builds (io/fault.c) ---- */

@@ -12,6 +12,7 @@
 
 #include "engine/base/types.h"
 #include "engine/cache/cache.h"
+#include "engine/checkpoint/checkpoint.h"
 #include "engine/engine.h"
 #include "engine/format/format.h"
 #include "engine/io/fault.h"
@@ -248,20 +249,21 @@ kv_stat_reset(void)
 	kv_block_stats_reset();
 	kv_recent_stats_reset();
 	kv_tier_stats_reset();
+	kv_checkpointer_stats_reset();
 }
 
 /* Sums over the open stores. */
-typedef struct KvTierSums
+typedef struct KvStoreSums
 {
 	uint64		counts[KV_COUNTERS];
 	uint64		value_file_bytes;
 	uint64		live_bytes;
-} KvTierSums;
+} KvStoreSums;
 
 static void
 add_store(void *arg, const KvStoreStats *stats)
 {
-	KvTierSums *sums = arg;
+	KvStoreSums *sums = arg;
 
 	for (int i = 0; i < KV_COUNTERS; i++)
 		sums->counts[i] += stats->counts[i];
@@ -280,14 +282,14 @@ failed_reads(void)
 }
 
 void
-kv_stat_tiers(void (*each) (void *arg, const KvTierRow *row), void *arg)
+kv_stat_caches(void (*each) (void *arg, const KvCacheStats *stats), void *arg)
 {
-	KvTierSums	sums = {{0}};
-	KvTierRow	buffers = {"slots"};
-	KvTierRow	recent = {"recent"};
-	KvTierRow	blocks = {"value cache"};
-	KvTierRow	tier = {"tier"};
-	KvTierRow	device = {"device"};
+	KvStoreSums sums = {{0}};
+	KvCacheStats buffers = {"write buffers"};
+	KvCacheStats recent = {"recent ring"};
+	KvCacheStats blocks = {"value cache"};
+	KvCacheStats tier = {"tier"};
+	KvCacheStats device = {"device", true};
 
 	kv_stat_stores(InvalidOid, add_store, &sums);
 	buffers.hits = sums.counts[KV_COUNT_BUFFER_HITS];
@@ -301,10 +303,10 @@ kv_stat_tiers(void (*each) (void *arg, const KvTierRow *row), void *arg)
 	kv_block_stats(&blocks);
 	kv_tier_stats(&tier);
 	device.hits = sums.counts[KV_COUNT_DEVICE_READS];
-	device.piece = device.entered = device.left = device.dropped = KV_NO_COUNT;
+	device.block_size = device.inserted = device.evictions = device.dropped = KV_NO_COUNT;
 	device.errors = failed_reads();
-	device.bytes = sums.value_file_bytes;
-	device.used = sums.live_bytes;
+	device.size_bytes = sums.value_file_bytes;
+	device.used_bytes = sums.live_bytes;
 
 	each(arg, &buffers);
 	each(arg, &recent);

@@ -30,26 +30,28 @@
 
 PG_FUNCTION_INFO_V1(kvfdw_stat_get_tables);
 PG_FUNCTION_INFO_V1(kvfdw_stat_get_io);
-PG_FUNCTION_INFO_V1(kvfdw_stat_get_barrier);
+PG_FUNCTION_INFO_V1(kvfdw_stat_get_checkpointer);
 PG_FUNCTION_INFO_V1(kvfdw_stat_get_range_cache);
-PG_FUNCTION_INFO_V1(kvfdw_stat_get_tier);
 PG_FUNCTION_INFO_V1(kvfdw_io_method);
 PG_FUNCTION_INFO_V1(kvfdw_stat_reset);
 PG_FUNCTION_INFO_V1(kvfdw_relation_size);
 PG_FUNCTION_INFO_V1(kvfdw_check);
-PG_FUNCTION_INFO_V1(kvfdw_freeze);
+PG_FUNCTION_INFO_V1(kvfdw_flush);
 PG_FUNCTION_INFO_V1(kvfdw_compact);
 PG_FUNCTION_INFO_V1(kvfdw_prewarm);
 PG_FUNCTION_INFO_V1(kvfdw_split);
-PG_FUNCTION_INFO_V1(kvfdw_stat_get_compact);
+PG_FUNCTION_INFO_V1(kvfdw_cut);
 PG_FUNCTION_INFO_V1(kvfdw_stat_get_shards);
 PG_FUNCTION_INFO_V1(kvfdw_stat_get_progress);
-PG_FUNCTION_INFO_V1(kvfdw_stat_get_tiers);
+PG_FUNCTION_INFO_V1(kvfdw_stat_get_cache);
 
-#define KV_STAT_COLUMNS 43
+#define KV_STAT_COLUMNS 44
 #define KV_PROGRESS_COLUMNS 10
 #define KV_SHARD_COLUMNS	10
-#define KV_TIERS_COLUMNS 9
+#define KV_IO_COLUMNS	5
+#define KV_CHECKPOINTER_COLUMNS	8
+#define KV_RANGE_CACHE_COLUMNS	12
+#define KV_CACHE_COLUMNS	11
 
 KV_NORETURN static void
 raise_undefined(Oid relid)
@@ -95,6 +97,19 @@ begin_rows(FunctionCallInfo fcinfo, int ncolumns)
 	kv_require_columns(((ReturnSetInfo *) fcinfo->resultinfo)->setDesc, ncolumns);
 }
 
+/* The last column of each view that counts. */
+static Datum
+stats_reset(void)
+{
+	return TimestampTzGetDatum(kv_stats_since());
+}
+
+static Datum
+milliseconds(uint64 us)
+{
+	return Float8GetDatum((double) us / 1000.0);
+}
+
 static void
 add_table_row(void *arg, const KvStoreStats *stats)
 {
@@ -107,8 +122,9 @@ add_table_row(void *arg, const KvStoreStats *stats)
 	values[n++] = Int64GetDatum(stats->generation);
 	values[n++] = Int32GetDatum(stats->shards);
 	values[n++] = Int64GetDatum(stats->rows);
-	for (int i = KV_COUNT_INSERTS; i <= KV_COUNT_RECOVERY_MS; i++)
+	for (int i = KV_COUNT_INSERTS; i < KV_COUNT_RECOVERY_US; i++)
 		values[n++] = Int64GetDatum(stats->counts[i]);
+	values[n++] = milliseconds(stats->counts[KV_COUNT_RECOVERY_US]);
 	values[n++] = Int64GetDatum(stats->memtable_bytes);
 	values[n++] = Int64GetDatum(stats->runs);
 	values[n++] = CStringGetTextDatum(kv_wal_level_names[stats->wal]);
@@ -138,6 +154,7 @@ add_table_row(void *arg, const KvStoreStats *stats)
 	values[n++] = Int64GetDatum(stats->counts[KV_COUNT_RECENT_HITS]);
 	values[n++] = Int64GetDatum(stats->counts[KV_COUNT_TIER_HITS]);
 	values[n++] = Int64GetDatum(stats->counts[KV_COUNT_SPLITS]);
+	values[n++] = stats_reset();
 	Assert(n == KV_STAT_COLUMNS);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
@@ -157,17 +174,18 @@ kvfdw_stat_get_io(PG_FUNCTION_ARGS)
 	KvIoStats	kinds[32];
 	int			n;
 
-	begin_rows(fcinfo, 4);
+	begin_rows(fcinfo, KV_IO_COLUMNS);
 	n = kv_stat_io(kinds, lengthof(kinds));
 	for (int i = 0; i < n; i++)
 	{
-		Datum		values[4];
-		bool		nulls[4] = {0};
+		Datum		values[KV_IO_COLUMNS];
+		bool		nulls[KV_IO_COLUMNS] = {0};
 
 		values[0] = CStringGetTextDatum(kinds[i].kind);
 		values[1] = Int64GetDatum(kinds[i].calls);
 		values[2] = Int64GetDatum(kinds[i].bytes);
 		values[3] = Int64GetDatum(kinds[i].errors);
+		values[4] = stats_reset();
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
 	return (Datum) 0;
@@ -186,11 +204,11 @@ row_of(FunctionCallInfo fcinfo, Datum *values, bool *nulls, int ncolumns)
 }
 
 Datum
-kvfdw_stat_get_barrier(PG_FUNCTION_ARGS)
+kvfdw_stat_get_checkpointer(PG_FUNCTION_ARGS)
 {
 	KvCheckpointerStats stats;
-	Datum		values[7];
-	bool		nulls[7] = {0};
+	Datum		values[KV_CHECKPOINTER_COLUMNS];
+	bool		nulls[KV_CHECKPOINTER_COLUMNS] = {0};
 	int			n = 0;
 
 	kv_engine_require();
@@ -199,10 +217,11 @@ kvfdw_stat_get_barrier(PG_FUNCTION_ARGS)
 	nulls[n] = nulls[n + 1] = nulls[n + 2] = stats.ended == 0;
 	values[n++] = LSNGetDatum(stats.lsn);
 	values[n++] = TimestampTzGetDatum(stats.ended);
-	values[n++] = Float8GetDatum(stats.duration_us / 1000.0);
+	values[n++] = milliseconds(stats.duration_us);
 	values[n++] = Int64GetDatum(stats.shards);
 	values[n++] = Int64GetDatum(stats.files);
 	values[n++] = Int64GetDatum(stats.bytes);
+	values[n++] = stats_reset();
 	Assert(n == lengthof(values));
 	PG_RETURN_DATUM(row_of(fcinfo, values, nulls, lengthof(values)));
 }
@@ -211,8 +230,8 @@ Datum
 kvfdw_stat_get_range_cache(PG_FUNCTION_ARGS)
 {
 	KvWindowStats stats;
-	Datum		values[11];
-	bool		nulls[11] = {0};
+	Datum		values[KV_RANGE_CACHE_COLUMNS];
+	bool		nulls[KV_RANGE_CACHE_COLUMNS] = {0};
 	int			n = 0;
 
 	kv_engine_require();
@@ -228,27 +247,7 @@ kvfdw_stat_get_range_cache(PG_FUNCTION_ARGS)
 	values[n++] = Int64GetDatum(stats.reads);
 	values[n++] = Int64GetDatum(stats.read_bytes);
 	values[n++] = Int64GetDatum(stats.evictions);
-	Assert(n == lengthof(values));
-	PG_RETURN_DATUM(row_of(fcinfo, values, nulls, lengthof(values)));
-}
-
-Datum
-kvfdw_stat_get_tier(PG_FUNCTION_ARGS)
-{
-	KvTierStats stats;
-	Datum		values[7];
-	bool		nulls[7] = {0};
-	int			n = 0;
-
-	kv_engine_require();
-	kv_stat_tier(&stats);
-	values[n++] = BoolGetDatum(stats.on);
-	values[n++] = Int64GetDatum(stats.frames);
-	values[n++] = Int64GetDatum(stats.frame_size);
-	values[n++] = Int64GetDatum(stats.used);
-	values[n++] = Int64GetDatum(stats.hits);
-	values[n++] = Int64GetDatum(stats.entered);
-	values[n++] = Int64GetDatum(stats.dropped);
+	values[n++] = stats_reset();
 	Assert(n == lengthof(values));
 	PG_RETURN_DATUM(row_of(fcinfo, values, nulls, lengthof(values)));
 }
@@ -263,10 +262,12 @@ kvfdw_io_method(PG_FUNCTION_ARGS)
 Datum
 kvfdw_stat_reset(PG_FUNCTION_ARGS)
 {
+	TimestampTz now = GetCurrentTimestamp();
+
 	kv_engine_require();
 	kv_stat_reset();
-	kv_admission_stat_reset();
-	kv_memcached_stat_reset();
+	kv_admission_stat_reset(now);
+	kv_memcached_stat_reset(now);
 	PG_RETURN_VOID();
 }
 
@@ -310,12 +311,12 @@ kvfdw_check(PG_FUNCTION_ARGS)
 }
 
 Datum
-kvfdw_freeze(PG_FUNCTION_ARGS)
+kvfdw_flush(PG_FUNCTION_ARGS)
 {
 	Relation	rel;
 	KvStore    *store;
 
-	PreventCommandDuringRecovery("kvfdw_freeze()");
+	PreventCommandDuringRecovery("kvfdw_flush()");
 	rel = open_our_table(PG_GETARG_OID(0), true, AccessShareLock);
 	store = kv_table_store(rel, false);
 	if (store)
@@ -364,46 +365,29 @@ kvfdw_compact(PG_FUNCTION_ARGS)
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
 }
 
+static int
+split_table(Oid relid, bool at_end)
+{
+	Relation	rel = open_our_table(relid, true, RowExclusiveLock);
+	KvStore    *store = kv_table_store(rel, false);
+	int			n = store ? kv_store_split(store, at_end) : 0;
+
+	relation_close(rel, RowExclusiveLock);
+	return n;
+}
+
 Datum
 kvfdw_split(PG_FUNCTION_ARGS)
 {
-	Relation	rel;
-	KvStore    *store;
-	int			n = 0;
-
 	PreventCommandDuringRecovery("kvfdw_split()");
-	rel = open_our_table(PG_GETARG_OID(0), true, RowExclusiveLock);
-	store = kv_table_store(rel, false);
-	if (store)
-		n = kv_store_split(store, PG_GETARG_BOOL(1));
-	relation_close(rel, RowExclusiveLock);
-	PG_RETURN_INT32(n);
-}
-
-static void
-add_pass_row(void *arg, const KvJobStats *stats)
-{
-	ReturnSetInfo *rsinfo = arg;
-	Datum		values[6];
-	bool		nulls[6] = {0};
-	int			n = 0;
-
-	values[n++] = ObjectIdGetDatum(stats->relid);
-	values[n++] = Int32GetDatum(stats->shard);
-	values[n++] = Int32GetDatum(stats->pid);
-	values[n++] = CStringGetTextDatum(stats->phase);
-	values[n++] = Int64GetDatum(stats->moved_bytes);
-	values[n++] = Int64GetDatum(stats->to_move_bytes);
-	Assert(n == lengthof(values));
-	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	PG_RETURN_INT32(split_table(PG_GETARG_OID(0), false));
 }
 
 Datum
-kvfdw_stat_get_compact(PG_FUNCTION_ARGS)
+kvfdw_cut(PG_FUNCTION_ARGS)
 {
-	begin_rows(fcinfo, 6);
-	kv_stat_jobs(MyDatabaseId, add_pass_row, fcinfo->resultinfo);
-	return (Datum) 0;
+	PreventCommandDuringRecovery("kvfdw_cut()");
+	PG_RETURN_INT32(split_table(PG_GETARG_OID(0), true));
 }
 
 static void
@@ -472,29 +456,31 @@ kvfdw_stat_get_progress(PG_FUNCTION_ARGS)
 }
 
 static void
-add_tier_row(void *arg, const KvTierRow *row)
+add_cache_row(void *arg, const KvCacheStats *stats)
 {
 	ReturnSetInfo *rsinfo = arg;
-	const uint64 counts[] = {row->hits, row->piece, row->entered, row->left, row->dropped,
-							 row->errors,
-	row->bytes, row->used};
-	Datum		values[KV_TIERS_COLUMNS];
-	bool		nulls[KV_TIERS_COLUMNS] = {0};
+	const uint64 counts[] = {stats->hits, stats->block_size, stats->inserted, stats->evictions,
+		stats->dropped, stats->errors, stats->size_bytes, stats->used_bytes};
+	Datum		values[KV_CACHE_COLUMNS];
+	bool		nulls[KV_CACHE_COLUMNS] = {0};
+	int			n = 0;
 
-	StaticAssertStmt(lengthof(counts) == KV_TIERS_COLUMNS - 1, "the tier's name comes first");
-	values[0] = CStringGetTextDatum(row->tier);
+	values[n++] = CStringGetTextDatum(stats->cache);
+	values[n++] = BoolGetDatum(stats->enabled);
 	for (int i = 0; i < lengthof(counts); i++)
 	{
-		values[i + 1] = Int64GetDatum(counts[i]);
-		nulls[i + 1] = counts[i] == KV_NO_COUNT;
+		nulls[n] = counts[i] == KV_NO_COUNT;
+		values[n++] = Int64GetDatum(counts[i]);
 	}
+	values[n++] = stats_reset();
+	Assert(n == KV_CACHE_COLUMNS);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
 
 Datum
-kvfdw_stat_get_tiers(PG_FUNCTION_ARGS)
+kvfdw_stat_get_cache(PG_FUNCTION_ARGS)
 {
-	begin_rows(fcinfo, KV_TIERS_COLUMNS);
-	kv_stat_tiers(add_tier_row, fcinfo->resultinfo);
+	begin_rows(fcinfo, KV_CACHE_COLUMNS);
+	kv_stat_caches(add_cache_row, fcinfo->resultinfo);
 	return (Datum) 0;
 }

@@ -27,10 +27,13 @@
 
 #include "postgres.h"
 
+#include "datatype/timestamp.h"
+
 extern void kv_memcached_gucs(void);	/* defines the settings */
 extern void kv_memcached_preload(void);	/* shared memory and processes; does nothing if memcached
 										 * is off */
-extern void kv_memcached_stat_reset(void);	/* sets the counters to 0 */
+/* Sets the counters to 0, and notes the time of the reset. */
+extern void kv_memcached_stat_reset(TimestampTz now);
 
 /* The process "kvfdw memcached"; arg is its number.  Does not return. */
 extern PGDLLEXPORT void kv_memcached_main(Datum arg);

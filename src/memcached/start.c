@@ -27,9 +27,9 @@ kv_memcached_gucs(void)
 }
 
 void
-kv_memcached_stat_reset(void)
+kv_memcached_stat_reset(TimestampTz now)
 {
-	kv_mc_reset_counts();
+	kv_mc_reset_counts(now);
 }
 
 /* ---- shared memory ---- */
@@ -65,6 +65,7 @@ start_memory(void)
 		kv_mc_shared->tranche = kv_new_tranche("KvfdwMemcached");
 		LWLockInitialize(&kv_mc_shared->lock, kv_mc_shared->tranche);
 		pg_atomic_init_u32(&kv_mc_shared->resets, 0);
+		pg_atomic_init_u64(&kv_mc_shared->stats_since, GetCurrentTimestamp());
 		pg_atomic_init_u32(&kv_mc_shared->emptier, 0);
 		pg_atomic_init_u64(&kv_mc_shared->flushed, 0);
 		pg_atomic_init_u32(&kv_mc_shared->room_wanted, 0);

@@ -159,7 +159,7 @@ sub play
 	$before = $round->{kind};
 	query(table_of_kind($round->{kind}, 't', 'k bigint NOT NULL, v text', 'k', (1, 2, 5)[ rand 3 ])) // die "the table cannot be made\n";
 	@$round{qw(begin speed)} = (now(), 3 + rand 20);
-	my ($results, $story, $wrong) = contest($round->{kills}, sub { query(q{SELECT kvfdw_freeze('t')}) if $round->{kind} ne 'heap' },
+	my ($results, $story, $wrong) = contest($round->{kills}, sub { query(q{SELECT kvfdw_flush('t')}) if $round->{kind} ne 'heap' },
 		map { my $c = $_; sub { client($c, $round, @_) } } 0 .. $clients - 1);
 	my @history = map { @{ $_->{history} // [] } } @$results;
 	my @wrong = @$wrong;

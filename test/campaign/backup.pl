@@ -163,7 +163,7 @@ sub keeper
 	while (goes_on())
 	{
 		my $t = $tables[ rand @tables ];
-		my $sql = ("SELECT kvfdw_freeze('$t')", "SELECT kvfdw_compact('$t', " . (rand() < 0.5 ? 'true' : 'false') . ')', "SELECT kvfdw_split('$t')", "SELECT kvfdw_split('$t', true)", 'CHECKPOINT')[ rand 5 ];
+		my $sql = ("SELECT kvfdw_flush('$t')", "SELECT kvfdw_compact('$t', " . (rand() < 0.5 ? 'true' : 'false') . ')', "SELECT kvfdw_split('$t')", "SELECT kvfdw_cut('$t')", 'CHECKPOINT')[ rand 5 ];
 		my ($state) = $session->run($sql);
 		return { error => "keeper: lost at $sql" } if !defined $state;
 		return { error => "keeper: $state at $sql" } if $state !~ /^(?:00000|40P01|55P03|55006|55000)$/;

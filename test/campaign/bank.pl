@@ -230,7 +230,7 @@ sub play
 	my ($round) = @_;
 	my $level = $round->{level};
 	make_tables($made++);
-	my ($results, $story, $wrong) = contest($round->{kills}, sub { query("SELECT kvfdw_freeze('" . ('a', 'b', 'ledger')[ rand 3 ] . "')") },
+	my ($results, $story, $wrong) = contest($round->{kills}, sub { query("SELECT kvfdw_flush('" . ('a', 'b', 'ledger')[ rand 3 ] . "')") },
 		(map { my $c = $_; sub { client($c, $round, @_) } } 0 .. $clients - 1), map { my $r = $_; sub { reader($r, $level, @_) } } 1 .. $readers);
 	my @wrong = @$wrong;
 

@@ -102,7 +102,7 @@ SQL
 my $triggers = join('', map { "CREATE TRIGGER tell_$_ $_ INSERT OR UPDATE OR DELETE ON u FOR EACH ROW EXECUTE FUNCTION tell();\n" } qw(before after));
 my $o = "CREATE TABLE o (k int PRIMARY KEY, v int);\nINSERT INTO o SELECT k, 10 * k FROM generate_series(1, 9) k;\n";
 my $heap_tables = join('', map { "CREATE TABLE $_ (k int PRIMARY KEY, v int) WITH (autovacuum_enabled = off);\n" } qw(t u));
-my $heap_freeze = q{CREATE FUNCTION kvfdw_freeze(regclass) RETURNS void LANGUAGE plpgsql AS $$ BEGIN EXECUTE format('LOCK %s IN ACCESS SHARE MODE', $1); END $$;
+my $heap_freeze = q{CREATE FUNCTION kvfdw_flush(regclass) RETURNS void LANGUAGE plpgsql AS $$ BEGIN EXECUTE format('LOCK %s IN ACCESS SHARE MODE', $1); END $$;
 };
 my $kv_tables = "CREATE FOREIGN TABLE t (k int NOT NULL, v int) SERVER kvfdw;\n"
   . "CREATE FOREIGN TABLE u (k int NOT NULL, v int) SERVER kvfdw OPTIONS (shards '4');\n";
@@ -352,7 +352,7 @@ sub episode
 			($i, $sql) = (0, pick('COMMIT', 'COMMIT', 'ROLLBACK') . " PREPARED '$gid'");
 		}
 		elsif (!@free) { last; }
-		elsif (!$ending && !waits(0) && chance(0.03)) { ($i, $sql) = (0, "SELECT kvfdw_freeze('" . pick('t', 'u') . "')"); }
+		elsif (!$ending && !waits(0) && chance(0.03)) { ($i, $sql) = (0, "SELECT kvfdw_flush('" . pick('t', 'u') . "')"); }
 		else
 		{
 			$i = pick(@free);

@@ -94,7 +94,7 @@ sub play
 	my ($round) = @_;
 	if ($round->{naive} || !$made) { make_tables($made++); (%done, %open) = () }
 	my ($before, $lost) = (sum(\%done), sum(\%open));
-	my ($results, $story, $wrong) = contest($round->{kills}, sub { query(rand() < 0.3 ? 'CHECKPOINT' : "SELECT kvfdw_freeze('" . $tables[ rand @tables ] . "')") },
+	my ($results, $story, $wrong) = contest($round->{kills}, sub { query(rand() < 0.3 ? 'CHECKPOINT' : "SELECT kvfdw_flush('" . $tables[ rand @tables ] . "')") },
 		map { my $c = $_; sub { client($c, $round->{naive}, @_) } } 0 .. $option->{clients} - 1);
 	my @wrong = @$wrong;
 	for my $result (@$results)

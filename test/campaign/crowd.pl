@@ -197,7 +197,7 @@ sub play
 		$last = (query(q{SELECT (SELECT count(*) FROM pg_stat_activity WHERE usename IN ('web', 'gold')) || ' sessions, ' || active || ' active, ' || waiting || ' waiting, ' || lent || ' lent' FROM kvfdw_stat_admission}) // ['no answer'])->[0];
 	} until $last eq '0 sessions, 0 active, 0 waiting, 0 lent' || now() > $until;
 	push @wrong, "when all have gone there are $last" if $last !~ /^0 sessions, 0 active, 0 waiting, 0 lent/;
-	my $row = (query('SELECT requests, pauses, overdue, longest_ms FROM kvfdw_stat_admission') // [''])->[0];
+	my $row = (query('SELECT requests, pauses, overdue, max_pause_time FROM kvfdw_stat_admission') // [''])->[0];
 	my ($requests, $pauses, $overdue, $longest) = split /\|/, $row;
 	$late = $results->[0]{late} if ($results->[0]{late} // 0) > $late;
 	push @wrong, sprintf 'a session has paused for %s ms, a sleeper %.0f ms too long', $longest // '?', 1000 * $late

@@ -136,7 +136,7 @@ sub prepare
 
 	# keys of every shard
 	change("INSERT INTO %s SELECT 1500007 * g * 3, rpad(g::text, g % 60, 'a') FROM generate_series(-200, 400) g", "INSERT INTO %s SELECT 1500007 * (g * 3 + 1), repeat(md5(g::text), g % 5 * 40) FROM generate_series(-50, 100) g");
-	must("SELECT kvfdw_freeze('kv_$_')") for @levels;
+	must("SELECT kvfdw_flush('kv_$_')") for @levels;
 	change("UPDATE %s SET v = 'n%n ' || k WHERE k % 5 = 0");
 	must('CHECKPOINT');
 	my $old = KvSession->new('snapshot');
@@ -144,7 +144,7 @@ sub prepare
 	for my $i (2, 7)
 	{
 		change("UPDATE %s SET v = rpad('n%n ' || k, k % 50 + 60, 'b') WHERE k % 11 = $i", "DELETE FROM %s WHERE k % 17 = $i", "INSERT INTO %s SELECT 1500007 * (g * 3 + 2), md5(g::text) FROM generate_series($i * 20, $i * 20 + 60) g");
-		must("SELECT kvfdw_freeze('kv_$_')") for @levels;
+		must("SELECT kvfdw_flush('kv_$_')") for @levels;
 	}
 	change("UPDATE %s SET v = rpad('n%n ' || k, 120, 'c') WHERE k % 13 = 0");
 	must('CHECKPOINT');

@@ -514,7 +514,7 @@ while ($done < $statements)
 		once("SELECT 1 / 0") if chance(0.1);
 		once(chance(0.8) ? "COMMIT" : "ROLLBACK");
 	}
-	once("SELECT kvfdw_freeze('kv_" . pick(@tables)->{id} . "')") if !$heap_only && chance(0.02);
+	once("SELECT kvfdw_flush('kv_" . pick(@tables)->{id} . "')") if !$heap_only && chance(0.02);
 	if ($done >= $next_full) { full_compare(); $next_full += 2000; }
 	flush_batch() if length($batch) && (() = $batch =~ /\n/g) > $batch_size * 5;
 	if ($crash && $done >= $next_crash)
@@ -543,7 +543,7 @@ full_compare();
 flush_batch();
 unless ($heap_only)
 {
-	my $lines = run_batch(join('', map { "SELECT 'problem ' || c FROM kvfdw_check('kv_$_->{id}') c;\nSELECT kvfdw_freeze('kv_$_->{id}');\nSELECT 'problem ' || c FROM kvfdw_check('kv_$_->{id}') c;\n" } @tables));
+	my $lines = run_batch(join('', map { "SELECT 'problem ' || c FROM kvfdw_check('kv_$_->{id}') c;\nSELECT kvfdw_flush('kv_$_->{id}');\nSELECT 'problem ' || c FROM kvfdw_check('kv_$_->{id}') c;\n" } @tables));
 	my @problems = grep { /^problem/ } @$lines;
 	fail("kvfdw_check: @problems", undef) if @problems;
 	full_compare();

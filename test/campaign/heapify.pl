@@ -71,7 +71,7 @@ for my $name (@ARGV)
 	system('psql', '-Xqc', "CREATE DATABASE $db TEMPLATE template0", 'postgres') == 0 or die;
 	system('psql', '-Xqc', "ALTER DATABASE $db SET intervalstyle = 'postgres_verbose'", 'postgres') == 0 or die;
 	delete $ENV{PGOPTIONS};
-	system('psql', '-Xqc', "CREATE FUNCTION kvfdw_freeze(regclass) RETURNS void LANGUAGE sql AS ''; "
+	system('psql', '-Xqc', "CREATE FUNCTION kvfdw_flush(regclass) RETURNS void LANGUAGE sql AS ''; "
 		  . "CREATE FUNCTION kvfdw_check(regclass) RETURNS TABLE (file text, \"position\" bigint, problem text) LANGUAGE sql AS 'SELECT NULL::text, 0::bigint, NULL::text WHERE false'", $db) == 0 or die;
 	open(my $in, '<', "$root/sql/$name.sql") or die "$name: $!";
 	open(my $out, '>', "$tmp.sql") or die;

@@ -105,7 +105,7 @@ sub play
 	push @wrong, "$answers of $n are answered" if $answers != $n;
 	my $answered = int((memory() - $before) / $n);
 	push @wrong, "a connection takes $each bytes, $answered when it was answered" if $each > MOST_BYTES || $answered > MOST_BYTES;
-	push @wrong, 'idle connections have ' . number('memory') . ' bytes of buffers' if number('memory') > 0;
+	push @wrong, 'idle connections have ' . number('buffer_memory') . ' bytes of buffers' if number('buffer_memory') > 0;
 
 	my @more = map { connection() } 1 .. 2 * $beyond;
 	my $told = sub { return grep { IO::Select->new($_)->can_read(0) } @more };
@@ -123,7 +123,7 @@ sub play
 	push @wrong, "beside garbage $answers of " . @good . ' are answered' if $answers != @good;
 	my $bad = int((memory() - $before) / $n);
 	@all = @bad = @good = ();
-	until_true(sub { number('connections') == 0 && number('memory') == 0 }) or push @wrong, number('connections') . ' connections and ' . number('memory') . ' bytes of buffers are left';
+	until_true(sub { number('connections') == 0 && number('buffer_memory') == 0 }) or push @wrong, number('connections') . ' connections and ' . number('buffer_memory') . ' bytes of buffers are left';
 	sleep 3;			# within a second the processes give back what they keep for the next turns
 	my $left = memory();
 	push @wrong, "$left bytes are left, there were $first_memory after the first round" if defined $first_memory && $left > $first_memory + LEAK_BYTES;

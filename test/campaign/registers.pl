@@ -59,7 +59,7 @@ sub play
 	make_table() if $round->{off} || !$made;
 	set_mode($round->{off} ? 'off' : 'on');
 	my ($results, $story, $wrong) = contest($round->{kills},
-		sub { query((q{SELECT kvfdw_freeze('cache')}, q{SELECT kvfdw_compact('cache')}, 'CHECKPOINT', q{UPDATE cache SET flags = flags WHERE key LIKE 'incr%'})[ rand 4 ]) },
+		sub { query((q{SELECT kvfdw_flush('cache')}, q{SELECT kvfdw_compact('cache')}, 'CHECKPOINT', q{UPDATE cache SET flags = flags WHERE key LIKE 'incr%'})[ rand 4 ]) },
 		map { my $c = $_; sub { KvRegisters->new($c, $port, $known[$c])->run(@_) } } 0 .. $option->{clients} - 1);
 	my @wrong = @$wrong;
 	my $is = contents();

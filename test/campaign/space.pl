@@ -76,11 +76,11 @@ my @samples;
 sub sample
 {
 	my ($mark) = @_;
-	my $rows = query("SELECT relid, value_file_bytes + retired_bytes, live_bytes, space_bound, coalesce(space_waits_for, ''),
-		(SELECT sum((pg_stat_file(d || f, true)).size) FROM format('kvfdw/%s/%s/%s/', (SELECT oid FROM pg_database WHERE datname = current_database()), relid::oid, lpad(to_hex(generation), 8, '0')) d, pg_ls_dir(d) f WHERE f LIKE '%.val'),
+	my $rows = query("SELECT relname, value_file_bytes + obsolete_bytes, live_bytes, space_limit, coalesce(space_blocked_by, ''),
+		(SELECT sum((pg_stat_file(d || f, true)).size) FROM format('kvfdw/%s/%s/%s/', (SELECT oid FROM pg_database WHERE datname = current_database()), relid, lpad(to_hex(generation), 8, '0')) d, pg_ls_dir(d) f WHERE f LIKE '%.val'),
 		(SELECT format('%s since %s s (%s)', substring(query, '\\mt_\\w+'), round(extract(epoch FROM clock_timestamp() - xact_start), 1), wait_event) FROM pg_stat_activity
 			WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid() ORDER BY xact_start LIMIT 1)
-		FROM kvfdw_stat_tables WHERE relid::text LIKE 't\\_%'") // return;
+		FROM kvfdw_stat_tables WHERE relname LIKE 't\\_%'") // return;
 	push @samples, map { [ $mark, split /\|/, $_, -1 ] } @$rows;
 	return;
 }

@@ -171,7 +171,7 @@ sub writer
 			return 0;
 		};
 
-		if (rand() < 0.03) { $do->("SELECT kvfdw_freeze('" . ('a', 'b', "own$w")[ rand 3 ] . "')") or last }
+		if (rand() < 0.03) { $do->("SELECT kvfdw_flush('" . ('a', 'b', "own$w")[ rand 3 ] . "')") or last }
 		$do->('BEGIN') or last;
 		my $ops = rand() < 0.5 ? 1 + int(rand 3) : 1 + int(rand 50);
 		while ($ops > 0)
@@ -717,9 +717,9 @@ sub play
 		if (@$gids)
 		{
 			$story .= ', ' . @$gids . ' prepared';
-			if (rand() < 0.5) { query("SELECT kvfdw_freeze('$_')") for @kvfdw }
+			if (rand() < 0.5) { query("SELECT kvfdw_flush('$_')") for @kvfdw }
 			if (rand() < 0.5) { server_kill(); server_return() }
-			if (rand() < 0.3) { query("SELECT kvfdw_freeze('$_')") for @kvfdw }
+			if (rand() < 0.3) { query("SELECT kvfdw_flush('$_')") for @kvfdw }
 			for my $gid (@$gids)
 			{
 				$resolved{$gid} = rand() < 0.5 ? 'COMMIT' : 'ROLLBACK';

@@ -25,7 +25,7 @@ until [ -S "$KV_SOCKETS/theirs" ]; do
 	sleep 0.1
 done
 # so that runs and what is recent are met, and one becomes the other
-{ while kv_psql -c "SELECT kvfdw_freeze('cache')"; do sleep 0.2; done; } >/dev/null 2>&1 &
+{ while kv_psql -c "SELECT kvfdw_flush('cache')"; do sleep 0.2; done; } >/dev/null 2>&1 &
 freezes=$!
 rounds=$((${ROUNDS:-800} / 2))
 ask() { perl "$here/../unit/memcached_oracle.pl" --ours "$MC_PORT" --theirs "$KV_SOCKETS/theirs" --rounds "$rounds" ${SEED:+--seed "$SEED"} "$@"; }

@@ -43,7 +43,7 @@ for kind in $kinds; do
 	if [ $kind = kv ]; then
 		psql -Xqc "CREATE EXTENSION kvfdw" $db || exit 2
 	else
-		psql -Xqc "CREATE FUNCTION kvfdw_freeze(regclass) RETURNS void LANGUAGE sql AS ''" $db || exit 2
+		psql -Xqc "CREATE FUNCTION kvfdw_flush(regclass) RETURNS void LANGUAGE sql AS ''" $db || exit 2
 	fi
 	for spec in "$@"; do
 		if [ $kind = kv ]; then cat "$here/specs/$spec.spec"

@@ -86,7 +86,7 @@ for level in $levels; do
 		INSERT INTO txt_$level SELECT g, 'käse ' || g, g, md5(g::text) FROM generate_series(1, 5000) g;
 		ALTER FOREIGN TABLE txt_$level DROP COLUMN dead; ALTER FOREIGN TABLE txt_$level ADD COLUMN added int DEFAULT 7;
 		INSERT INTO many_$level SELECT 'a' || g % 100, 'ß' || g, repeat('w', g * 3), jsonb_build_object('g', g) FROM generate_series(1, 5000) g;
-		SELECT kvfdw_freeze('num_$level'); UPDATE num_$level SET v = 'later' WHERE k % 3 = 0;
+		SELECT kvfdw_flush('num_$level'); UPDATE num_$level SET v = 'later' WHERE k % 3 = 0;
 		SELECT kvfdw_compact('many_$level', true)" >/dev/null
 	for shape in num txt many; do sql "CREATE TABLE heap_${shape}_$level AS TABLE ${shape}_$level"; done
 done

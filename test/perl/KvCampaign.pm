@@ -177,7 +177,7 @@ sub tier_settings
 sub tier_story
 {
 	return '' if !$ENV{TIER};
-	my $is = query(q{SELECT format('tier: %s of %s frames, %s entered, %s dropped, %s values read', used, frames, entered, dropped, hits) FROM kvfdw_stat_tier}) // ['no tier'];
+	my $is = query(q{SELECT format('tier: %s of %s blocks, %s inserted, %s dropped, %s values read', used_bytes / block_size, size_bytes / block_size, inserted, dropped, hits) FROM kvfdw_stat_cache WHERE cache = 'tier'}) // ['no tier'];
 	return "; $is->[0]";
 }
 

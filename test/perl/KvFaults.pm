@@ -38,7 +38,7 @@ for my $i (1 .. 6)
 					"UPDATE $t SET v = 'updated $i' WHERE k BETWEEN $i * 10 AND $i * 10 + 5", "DELETE FROM $t WHERE k BETWEEN $i * 10 + 6 AND $i * 10 + 8", "UPDATE $t SET k = -k WHERE k = $i") } 'heap', 'kv'), 'COMMIT');
 	$work .= "SELECT 'WRONG' FROM (SELECT * FROM kv EXCEPT SELECT * FROM heap) s LIMIT 1;\n";
 	$work .= "SELECT 'WRONG POINT' FROM heap WHERE k % 7 = 0 AND v IS DISTINCT FROM (SELECT v FROM kv WHERE kv.k = heap.k) LIMIT 1;\n";
-	$work .= "SELECT kvfdw_freeze('kv');\n" if $i % 2 == 0;
+	$work .= "SELECT kvfdw_flush('kv');\n" if $i % 2 == 0;
 	$work .= "BEGIN; TRUNCATE heap, kv; INSERT INTO heap SELECT g, 'after truncate' FROM generate_series(1, 100) g; INSERT INTO kv TABLE heap; COMMIT;\n" if $i == 5;
 }
 
@@ -98,7 +98,7 @@ sub with_fault
 		}
 	}
 	else { $node->reload; }
-	my $w = psql_writer($node, $start ? "SELECT 'WRONG' FROM (SELECT * FROM kv EXCEPT SELECT * FROM heap) s LIMIT 1;\nSELECT kvfdw_freeze('kv');\n" : $work, 'fault', 1);
+	my $w = psql_writer($node, $start ? "SELECT 'WRONG' FROM (SELECT * FROM kv EXCEPT SELECT * FROM heap) s LIMIT 1;\nSELECT kvfdw_flush('kv');\n" : $work, 'fault', 1);
 	eval { wait_for('the work', 0.7, sub { ended($w) }) };
 	unlink $file;
 	# by signal: the fault may have ended the server

@@ -35,7 +35,7 @@ sub gate_cluster
 			SET parallel_setup_cost = 0 SET parallel_tuple_cost = 0 SET parallel_leader_participation = off
 			AS 'BEGIN PERFORM FROM hall WHERE wait_at(door + k); END'});
 	# what the sessions before it have begun is over
-	wait_for('the process', 180, sub { admission('worker') ne '' });
+	wait_for('the process', 180, sub { admission('pid') ne '' });
 	return $node;
 }
 

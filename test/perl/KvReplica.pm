@@ -165,7 +165,7 @@ sub start_load
 	{
 		$of{$w} = psql_writer($node, join('', map { transaction($w, $load * 100_000 + $_) } 1 .. 4000), "load$load.$w");
 	}
-	$of{freezer} = psql_writer($node, join('', ("SELECT kvfdw_freeze('twin_kv'); SELECT pg_sleep(0.05);\n" x 3 . "CHECKPOINT;\n") x 500), "load$load.freezer");
+	$of{freezer} = psql_writer($node, join('', ("SELECT kvfdw_flush('twin_kv'); SELECT pg_sleep(0.05);\n" x 3 . "CHECKPOINT;\n") x 500), "load$load.freezer");
 	return \%of;
 }
 

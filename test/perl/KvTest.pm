@@ -67,7 +67,7 @@ sub kv_install
 {
 	my ($node, $db) = @_;
 	$node->safe_psql($db, heap_only()
-		? q{CREATE FUNCTION kvfdw_freeze(regclass) RETURNS void LANGUAGE sql AS '';
+		? q{CREATE FUNCTION kvfdw_flush(regclass) RETURNS void LANGUAGE sql AS '';
 			CREATE FUNCTION kvfdw_check(regclass) RETURNS TABLE (file text, "position" bigint, problem text) LANGUAGE sql AS 'SELECT NULL::text, 0::bigint, NULL::text WHERE false'}
 		: 'CREATE EXTENSION kvfdw');
 	return;

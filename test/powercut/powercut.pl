@@ -119,7 +119,7 @@ sub tier_again
 sub tier_found
 {
 	for (1 .. 600) { last if !-e $note; sleep 0.1 }
-	my $frames = (query('SELECT used FROM kvfdw_stat_tier') // return 0)->[0];
+	my $frames = (query(q{SELECT used_bytes / block_size FROM kvfdw_stat_cache WHERE cache = 'tier'}) // return 0)->[0];
 	$total{frames} += $frames;
 	return !-e $note;
 }
@@ -185,7 +185,7 @@ sub housekeeper
 	while (1)
 	{
 		my $checkpoint = !@kvfdw || rand() < 0.5;
-		my $sql = $checkpoint ? 'CHECKPOINT' : "SELECT kvfdw_freeze('$kvfdw[ rand @kvfdw ]')";
+		my $sql = $checkpoint ? 'CHECKPOINT' : "SELECT kvfdw_flush('$kvfdw[ rand @kvfdw ]')";
 		my ($state) = $session->run($sql);
 		return { checkpoints => $checkpoints } if !defined $state;
 		next if $state =~ /^(XX000|42P01)$/ && $sql =~ /side/;    # just dropped by its session
@@ -301,7 +301,7 @@ sub verify
 		push @wrong, "$t: the scan and the look-up differ" if $differ;
 		$total{other} += $differ ? 1 : 0;
 	}
-	$total{hits} += (answer($session, \@wrong, 'SELECT hits FROM kvfdw_stat_tier') // [0])->[0] if $ENV{TIER};
+	$total{hits} += (answer($session, \@wrong, q{SELECT hits FROM kvfdw_stat_cache WHERE cache = 'tier'}) // [0])->[0] if $ENV{TIER};
 	for my $t (@kvfdw)
 	{
 		my $problems = answer($session, \@wrong, "SELECT * FROM kvfdw_check('$t')") // next;

@@ -26,7 +26,7 @@ pass('a table can be created');
 ($rc, $out, $err) = $node->psql('postgres', "CREATE FOREIGN TABLE bad (k int) SERVER kvfdw OPTIONS (keys 'k')");
 like($err, qr/ERROR:  invalid option "keys"/, 'options are checked');
 for my $sql ("SELECT * FROM t", "SELECT count(*) FROM t WHERE k = 1", "INSERT INTO t VALUES (1, 'a')", "UPDATE t SET v = 'b'",
-	"DELETE FROM t", "TRUNCATE t", "COPY t FROM PROGRAM 'echo 1'", "ANALYZE t", "SELECT kvfdw_check('t')", "SELECT kvfdw_freeze('t')",
+	"DELETE FROM t", "TRUNCATE t", "COPY t FROM PROGRAM 'echo 1'", "ANALYZE t", "SELECT kvfdw_check('t')", "SELECT kvfdw_flush('t')",
 	"SELECT kvfdw_relation_size('t')", "EXPLAIN ANALYZE SELECT * FROM t")
 {
 	($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\n$sql", on_error_stop => 1);

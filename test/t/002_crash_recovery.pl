@@ -94,7 +94,7 @@ my %next = map { $_ => 0 } @acked_writers;
 $node->safe_psql('postgres', "INSERT INTO acked VALUES ($_, -1, 0, '-1')") for @acked_writers;
 my %twin_next = (1 => 0, 2 => 0);
 
-my $freezer = "SELECT kvfdw_freeze('twin_kv'); SELECT kvfdw_freeze('acked'); SELECT pg_sleep(0.02);\n" x 2000;
+my $freezer = "SELECT kvfdw_flush('twin_kv'); SELECT kvfdw_flush('acked'); SELECT pg_sleep(0.02);\n" x 2000;
 
 for my $round (1 .. $rounds)
 {
@@ -197,7 +197,7 @@ for my $variant ('table used before reuse', 'table not touched before reuse', 'f
 	my $expected = join("\n", map { "$_|committed" } 1 .. 10);
 	my $rows_of = "SELECT k, left(v, 20) FROM $t ORDER BY k";
 	is(answer($node, $rows_of), $expected, "$variant: in flight at the kill is not visible") if $variant ne 'table not touched before reuse';
-	$node->safe_psql('postgres', "SELECT kvfdw_freeze('$t')") if $variant =~ /frozen/;
+	$node->safe_psql('postgres', "SELECT kvfdw_flush('$t')") if $variant =~ /frozen/;
 	my $now = $node->safe_psql('postgres', 'SELECT pg_current_xact_id()');
 	note "$variant: in flight xid $xid, first after restart $now";
 	cmp_ok($now, '<=', $xid + 5, "$variant: the xid is handed out again (else this test proves nothing)");

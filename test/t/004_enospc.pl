@@ -76,7 +76,7 @@ for my $size (300, 4096, 300_000)
 	is($node->safe_psql('postgres', "SELECT count(*) FROM kv WHERE k = 77"), 1, "$size: reads go on while it is full");
 	my ($rc, $out, $err) = $node->psql('postgres', "BEGIN; DELETE FROM heap WHERE k < 10; DELETE FROM kv WHERE k < 10; COMMIT", on_error_stop => 1);
 	is(tables_differ($node, 'kv', 'heap', 'k'), '', "$size: a delete on the full disk happens whole or not at all");
-	($rc, $out, $err) = $node->psql('postgres', "SELECT kvfdw_freeze('kv')");
+	($rc, $out, $err) = $node->psql('postgres', "SELECT kvfdw_flush('kv')");
 	is(tables_differ($node, 'kv', 'heap', 'k'), '', "$size: a freeze on the full disk changes nothing");
 	if ($size == 4096)
 	{

@@ -20,7 +20,7 @@ my $data = $node->data_dir;
 $node->safe_psql('postgres', "CREATE TABLE heap (k int PRIMARY KEY, v text); CREATE TABLE heap2 (k int PRIMARY KEY, v text);"
 	  . kv_table('kv', 'k int, v text', 'k', "shards '2'") . kv_table('other', 'k int, v text', 'k')
 	  . "INSERT INTO heap SELECT g, rpad('v' || g, CASE WHEN g % 100 = 0 THEN 300000 ELSE g % 5000 END, 'v') FROM generate_series(-1000, 1000) g; INSERT INTO kv TABLE heap; INSERT INTO heap2 SELECT g, 'other ' || g FROM generate_series(1, 100) g; INSERT INTO other TABLE heap2;");
-$node->safe_psql('postgres', "SELECT kvfdw_freeze('kv'); CREATE TABLE heap_frozen AS TABLE heap");
+$node->safe_psql('postgres', "SELECT kvfdw_flush('kv'); CREATE TABLE heap_frozen AS TABLE heap");
 # a tail that is not frozen
 $node->safe_psql('postgres', "UPDATE kv SET v = 'tail ' || k WHERE k % 10 = 0; UPDATE heap SET v = 'tail ' || k WHERE k % 10 = 0; DELETE FROM kv WHERE k % 33 = 0; DELETE FROM heap WHERE k % 33 = 0; INSERT INTO kv SELECT g, rpad('t', 4096, 't') FROM generate_series(2000, 2100) g; INSERT INTO heap SELECT g, rpad('t', 4096, 't') FROM generate_series(2000, 2100) g");
 is(tables_differ($node, 'kv', 'heap', 'k'), '', 'the data to damage is right');
@@ -168,7 +168,7 @@ for my $how ('stopped', 'killed')
 $node->start;
 is(tables_differ($node, 'kv', 'heap', 'k'), '', 'without damage nothing is lost');
 # a block is cached for one of its values; another one in it that was damaged then is read again
-$node->safe_psql('postgres', kv_table('near', 'k int, v text', 'k') . "INSERT INTO near SELECT g, 'MARK' || g || 'x' || repeat('y', 200) FROM generate_series(1, 2000) g; SELECT kvfdw_freeze('near')");
+$node->safe_psql('postgres', kv_table('near', 'k int, v text', 'k') . "INSERT INTO near SELECT g, 'MARK' || g || 'x' || repeat('y', 200) FROM generate_series(1, 2000) g; SELECT kvfdw_flush('near')");
 $node->stop;
 unlink "$data/kvfdw/warm";	# nothing is cached yet
 $node->start;
@@ -187,7 +187,7 @@ is(answer($node, q{SELECT left(v, 8) FROM near WHERE k IN (500, 501)}), "MARK500
 # a run's page is damaged whose keys begin as those of all pages do: other pages' keys are found
 my @long = (q{SELECT v FROM long WHERE k = 'tenant/0001/user:000001'}, q{SELECT v FROM long WHERE k = 'tenant/0001/user:001999'},
 	q{SELECT count(*) FROM long WHERE k > 'tenant/0001/user:001'}, q{SELECT count(*) > 0 FROM kvfdw_check('long')});
-$node->safe_psql('postgres', kv_table('long', 'k text COLLATE "C", v int', 'k', "shards '1'") . q{INSERT INTO long SELECT 'tenant/0001/user:' || lpad(g::text, 6, '0'), g FROM generate_series(1, 2000) g; SELECT kvfdw_freeze('long')});
+$node->safe_psql('postgres', kv_table('long', 'k text COLLATE "C", v int', 'k', "shards '1'") . q{INSERT INTO long SELECT 'tenant/0001/user:' || lpad(g::text, 6, '0'), g FROM generate_series(1, 2000) g; SELECT kvfdw_flush('long')});
 my ($run) = map { "$data/kvfdw/$_" } grep { m{^\d.*\.run$} && index(slurp_file("$data/kvfdw/$_"), 'user:000001') >= 0 } kv_files($node);
 my $sound = slurp_file($run);
 overwrite($run, index($sound, 'tenant', 4096), 'TENANT');

@@ -40,7 +40,7 @@ stores_left(1, 'a table with rows has one');
 $node->safe_psql('postgres', 'DROP FOREIGN TABLE a');
 stores_left(0, 'DROP FOREIGN TABLE');
 create('a');
-$node->safe_psql('postgres', "SELECT kvfdw_freeze('a')");
+$node->safe_psql('postgres', "SELECT kvfdw_flush('a')");
 $node->safe_psql('postgres', 'DROP FOREIGN TABLE a');
 stores_left(0, 'DROP FOREIGN TABLE of a frozen table');
 $node->safe_psql('postgres', 'CREATE SCHEMA s');

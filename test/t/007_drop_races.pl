@@ -41,7 +41,7 @@ for my $end ('DROP FOREIGN TABLE former', 'TRUNCATE former')
 	create('former', 'taker', 'third');
 	insert('former');
 	# its write buffer is the first that will be taken again
-	$node->safe_psql('postgres', "SELECT kvfdw_freeze('former')");
+	$node->safe_psql('postgres', "SELECT kvfdw_flush('former')");
 	my $taker = psql_writer($node, "SET kvfdw.stop_points = 'buffer_taken=wait'; INSERT INTO taker VALUES (1, 'taker');", 'taker');
 	stopped($node, 'buffer_taken');
 	$node->safe_psql('postgres', $end);
@@ -49,7 +49,7 @@ for my $end ('DROP FOREIGN TABLE former', 'TRUNCATE former')
 	insert('third');
 	must_be($node, go_on($node, 'buffer_taken', $taker), '', "$end beside a slot that was its own: the INSERT goes on");
 	must_be($node, rows('taker', 'third'), "taker\nthird", "$end: each table has a slot of its own");
-	$node->safe_psql('postgres', "SELECT kvfdw_freeze('taker'), kvfdw_freeze('third')");
+	$node->safe_psql('postgres', "SELECT kvfdw_flush('taker'), kvfdw_flush('third')");
 	is(rows('taker', 'third'), "taker\nthird", "$end: and its values in its file");
 	is(kv_check_clean($node, 'taker', 'third'), '', "$end: kvfdw_check is clean");
 	drop('taker', 'third', $end =~ /DROP/ ? () : 'former');
@@ -139,7 +139,7 @@ for my $end ('DROP FOREIGN TABLE former', 'TRUNCATE former')
 	collected($node);
 	insert(@new);
 	must_be($node, go_on($node, 'evict_pinned', $evictor), '', 'DROP beside an eviction: the INSERT goes on');
-	my $after = psql_writer($node, join('', map { "INSERT INTO $_ VALUES (2, '$_'); SELECT kvfdw_freeze('$_');\n" } @new, 't8'), 'after');
+	my $after = psql_writer($node, join('', map { "INSERT INTO $_ VALUES (2, '$_'); SELECT kvfdw_flush('$_');\n" } @new, 't8'), 'after');
 	must_be($node, outcome($after) =~ s/\n//gr, '', 'the tables that came after take rows and are frozen');
 	is(answer($node, join(' UNION ALL ', map { "SELECT count(*) FROM $_ WHERE v = '$_'" } @new, 't8')), join("\n", (2) x 8, 2), 'and have theirs');
 	is(kv_check_clean($node, @new, 't8'), '', 'kvfdw_check is clean');
@@ -171,7 +171,7 @@ for my $end ('DROP FOREIGN TABLE former', 'TRUNCATE former')
 	collected($node);
 	$node->safe_psql('postgres', "INSERT INTO $takes VALUES (1, '$takes')");
 	must_be($node, go_on($node, 'dropped_pinned', $evictor), '', 'a session that frees slots beside the removal of a store: the INSERT goes on');
-	my $after = psql_writer($node, "INSERT INTO $takes VALUES (2, '$takes'); SELECT kvfdw_freeze('$takes'), kvfdw_freeze('$frees');", 'after2');
+	my $after = psql_writer($node, "INSERT INTO $takes VALUES (2, '$takes'); SELECT kvfdw_flush('$takes'), kvfdw_flush('$frees');", 'after2');
 	must_be($node, outcome($after), "|\n", 'the other tables take rows and are frozen');
 	is(answer($node, "SELECT count(*) FROM $_ WHERE v = '$_'"), 3, 'and have theirs') for $takes, $frees;
 	$holder->quit;
@@ -182,7 +182,7 @@ for my $end ('DROP FOREIGN TABLE former', 'TRUNCATE former')
 # kvfdw_check has made sure that a log belongs to the shard, a flush removes it.
 create('checked');
 insert('checked');
-my $freeze = psql_writer($node, "SET kvfdw.stop_points = 'flush_before_merge=wait'; SELECT kvfdw_freeze('checked');", 'freeze');
+my $freeze = psql_writer($node, "SET kvfdw.stop_points = 'flush_before_merge=wait'; SELECT kvfdw_flush('checked');", 'freeze');
 stopped($node, 'flush_before_merge');
 my $check = psql_writer($node, "SET kvfdw.stop_points = 'check_before_log=wait'; SELECT * FROM kvfdw_check('checked');", 'check_log');
 stopped($node, 'check_before_log');
@@ -192,7 +192,7 @@ is(go_on($node, 'check_before_log', $check), '', 'and the log that it removed is
 # The same for a run that has been mapped.
 $check = psql_writer($node, "SET kvfdw.stop_points = 'check_run_pinned=wait'; SELECT * FROM kvfdw_check('checked');", 'check_run');
 stopped($node, 'check_run_pinned');
-$node->safe_psql('postgres', "UPDATE checked SET v = 'new'; SELECT kvfdw_freeze('checked')");
+$node->safe_psql('postgres', "UPDATE checked SET v = 'new'; SELECT kvfdw_flush('checked')");
 is(go_on($node, 'check_run_pinned', $check), '', 'nor is a run that it replaced');
 is(rows('checked'), 'new', 'whose rows are right');
 $node->stop;

@@ -19,11 +19,11 @@ sub create { my ($name) = @_; $node->safe_psql('postgres', kv_table($name, 'k in
 
 # One run of two cannot be mapped: a base run and, because a snapshot is held, a newer one.
 create('runs');
-$node->safe_psql('postgres', "INSERT INTO runs SELECT g, 'v' FROM generate_series(1, 100) g; SELECT kvfdw_freeze('runs')");
+$node->safe_psql('postgres', "INSERT INTO runs SELECT g, 'v' FROM generate_series(1, 100) g; SELECT kvfdw_flush('runs')");
 $node->safe_psql('postgres', 'ANALYZE runs');	# or the planner meets the error, asks the store no more, and goes on
 my $holder = $node->background_psql('postgres');
 $holder->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1;');
-$node->safe_psql('postgres', "INSERT INTO runs SELECT g, 'v' FROM generate_series(101, 200) g; SELECT kvfdw_freeze('runs')");
+$node->safe_psql('postgres', "INSERT INTO runs SELECT g, 'v' FROM generate_series(101, 200) g; SELECT kvfdw_flush('runs')");
 my @runs = grep { /\.run$/ } kv_files($node);
 is(scalar(@runs), 2, 'runs to load: ' . join(', ', @runs));
 for my $error ('EIO', 'ENOMEM')
@@ -56,7 +56,7 @@ for my $where ("kvfdw.fault = 'key_log_write:1:kill'", "kvfdw.fault = 'key_log_w
 		if ($moment eq 'freeze')
 		{
 			$node->safe_psql('postgres', "INSERT INTO $t SELECT g, 'kept' FROM generate_series(1, 10) g");
-			$sql = "SELECT kvfdw_freeze('$t')";
+			$sql = "SELECT kvfdw_flush('$t')";
 		}
 		my $times = times_ready($node);
 		my ($rc, $out, $err) = $node->psql('postgres', "SET $where; $sql");
@@ -64,7 +64,7 @@ for my $where ("kvfdw.fault = 'key_log_write:1:kill'", "kvfdw.fault = 'key_log_w
 		else { note "$moment, $where: not reached"; }
 		my $expected = $moment eq 'freeze' ? 10 : $rc == 0 ? 1 : 0;
 		is(answer($node, "SELECT count(*) FROM $t"), $expected, "$moment, killed at $where: the table is readable");
-		is(answer($node, "INSERT INTO $t VALUES (100, 'after'); SELECT kvfdw_freeze('$t'); SELECT count(*) FROM $t"), "\n" . ($expected + 1), "$moment: and takes rows");
+		is(answer($node, "INSERT INTO $t VALUES (100, 'after'); SELECT kvfdw_flush('$t'); SELECT count(*) FROM $t"), "\n" . ($expected + 1), "$moment: and takes rows");
 	}
 }
 cmp_ok(times_ready($node) - 1, '>=', 4, 'processes were killed (else this test proves nothing)');

@@ -37,7 +37,7 @@ sub pretend_starts
 
 # A transaction dies with the server, and another one gets its xid and commits.
 create('t', 10);
-$node->safe_psql('postgres', "SELECT kvfdw_freeze('t'); CREATE TABLE burn (i int)");
+$node->safe_psql('postgres', "SELECT kvfdw_flush('t'); CREATE TABLE burn (i int)");
 $node->safe_psql('postgres', 'CHECKPOINT');
 hold_wal($node);
 my $session = $node->background_psql('postgres');
@@ -69,15 +69,15 @@ create('logged', 5);
 $node->psql('postgres', "BEGIN; INSERT INTO logged VALUES (11, 'aborted'); UPDATE logged SET v = 'aborted' WHERE k = 1; DELETE FROM logged WHERE k = 2; ROLLBACK");
 $node->safe_psql('postgres', "BEGIN; UPDATE logged SET v = 'new' WHERE k = 3; SAVEPOINT s; DELETE FROM logged WHERE k = 4; ROLLBACK TO s; SAVEPOINT s2; DELETE FROM logged WHERE k = 5; COMMIT");
 create('unfrozen', 1000);
-$node->safe_psql('postgres', "SELECT kvfdw_freeze('unfrozen')");
+$node->safe_psql('postgres', "SELECT kvfdw_flush('unfrozen')");
 $node->safe_psql('postgres', "BEGIN; UPDATE unfrozen SET v = '$_' WHERE k = $_; INSERT INTO unfrozen VALUES (2000 + $_, '$_'); PREPARE TRANSACTION 'p$_'") for 1, 2;
-$node->safe_psql('postgres', "SELECT kvfdw_freeze('unfrozen')");
+$node->safe_psql('postgres', "SELECT kvfdw_flush('unfrozen')");
 $node->safe_psql('postgres', "COMMIT PREPARED 'p1'");
 $node->safe_psql('postgres', "ROLLBACK PREPARED 'p2'");
 create('aborted', 0);
 $node->psql('postgres', "BEGIN; INSERT INTO aborted VALUES (1, 'aborted'); ROLLBACK");
 create('emptied', 10);
-$node->safe_psql('postgres', "TRUNCATE emptied; INSERT INTO emptied VALUES (1, 'after'); SELECT kvfdw_freeze('emptied')");
+$node->safe_psql('postgres', "TRUNCATE emptied; INSERT INTO emptied VALUES (1, 'after'); SELECT kvfdw_flush('emptied')");
 my $emptied = $node->safe_psql('postgres', q{SELECT format('%s/%s', d.oid, 'emptied'::regclass::oid) FROM pg_database d WHERE datname = current_database()});
 
 my %rows = (
@@ -99,9 +99,9 @@ $node->append_conf('postgresql.conf', "kvfdw.flush_after = 1s\n");
 $node->start;
 ok(eval { wait_for('the maintainer', sub {
 	settled_below($node) >= 3 * SEGMENT && bytes_at("$kvfdw/$emptied/00000002/table", 'Q<', 32) == 0
-		&& $node->safe_psql('postgres', 'SELECT bool_and(runs <= 1 AND delta_bytes = 0) AND count(*) = 5 FROM kvfdw_stat_tables') eq 't' }) },
+		&& $node->safe_psql('postgres', 'SELECT bool_and(runs <= 1 AND memtable_bytes = 0) AND count(*) = 5 FROM kvfdw_stat_tables') eq 't' }) },
 	'the maintainer settles what no session has touched')
-  or diag $node->safe_psql('postgres', 'SELECT relid, generation, runs, delta_bytes FROM kvfdw_stat_tables');
+  or diag $node->safe_psql('postgres', 'SELECT relname, generation, runs, memtable_bytes FROM kvfdw_stat_tables');
 ok(eval { wait_for('VACUUM to remove segments', sub { freeze_all($node); (segments($node))[0] == 3 }) }, 'clog is truncated (else this test proves nothing)');
 right_rows('first use after clog was truncated');
 $node->restart;

@@ -66,10 +66,10 @@ for my $round (1 .. $ENV{KV_ROUNDS} // 1)
 		for my $restartpoint (0, 1)
 		{
 			change();
-			$node->safe_psql('postgres', q{CHECKPOINT; SELECT kvfdw_freeze('twin_kv')});
+			$node->safe_psql('postgres', q{CHECKPOINT; SELECT kvfdw_flush('twin_kv')});
 			change();
 			caught_up($node, $s);
-			$s->safe_psql('postgres', "SELECT kvfdw_freeze('twin_kv')") if $round % 2 == 0 && heap_only();
+			$s->safe_psql('postgres', "SELECT kvfdw_flush('twin_kv')") if $round % 2 == 0 && heap_only();
 			$s->safe_psql('postgres', 'CHECKPOINT') if $restartpoint;
 			change();
 			$s->stop($stop) if $stop ne 'kill';

@@ -28,7 +28,7 @@ sub change
 		UPDATE $_ SET v = 'new $next' WHERE i % 5 = $next % 5; DELETE FROM $_ WHERE i % 31 = $next % 31; INSERT INTO $_ VALUES (4, $from, repeat('$next', 150000));\n" } 'twin_kv', 'twin_heap'));
 	return;
 }
-sub churn { change(); $node->safe_psql('postgres', q{CHECKPOINT; SELECT kvfdw_freeze('twin_kv')}); change(); $node->safe_psql('postgres', 'CHECKPOINT'); return; }
+sub churn { change(); $node->safe_psql('postgres', q{CHECKPOINT; SELECT kvfdw_flush('twin_kv')}); change(); $node->safe_psql('postgres', 'CHECKPOINT'); return; }
 
 # A standby of a backup has caught up and holds the same.
 sub good

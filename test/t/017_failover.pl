@@ -60,7 +60,7 @@ for my $commit ('on', 'remote_apply', ('on') x (($ENV{KV_ROUNDS} // 0) > 2))
 	# the old one has more than the new one ever had
 	$first->append_conf('postgresql.conf', "synchronous_standby_names = ''\n");
 	$first->start;
-	$first->safe_psql('postgres', "INSERT INTO twin_kv SELECT 8, g, repeat('old', g) FROM generate_series(1, 2000) g; INSERT INTO twin_heap SELECT * FROM twin_kv WHERE w = 8; SELECT kvfdw_freeze('twin_kv');" . kv_table("old_$commit", 'k int, v text', 'k') . "INSERT INTO old_$commit SELECT g, 'old' FROM generate_series(1, 100) g; CHECKPOINT");
+	$first->safe_psql('postgres', "INSERT INTO twin_kv SELECT 8, g, repeat('old', g) FROM generate_series(1, 2000) g; INSERT INTO twin_heap SELECT * FROM twin_kv WHERE w = 8; SELECT kvfdw_flush('twin_kv');" . kv_table("old_$commit", 'k int, v text', 'k') . "INSERT INTO old_$commit SELECT g, 'old' FROM generate_series(1, 100) g; CHECKPOINT");
 	$first->stop;
 
 	# pg_rewind reads the timeline from the control file

@@ -63,7 +63,7 @@ ok(reboot(), 'the server starts');
 is(same('t_full', 't_keys'), '', 'after a restart');
 $node->safe_psql('postgres', 'CHECKPOINT');
 change('t_full', 't_keys');
-$node->safe_psql('postgres', "SELECT kvfdw_freeze('t_full'), kvfdw_freeze('t_keys')");
+$node->safe_psql('postgres', "SELECT kvfdw_flush('t_full'), kvfdw_flush('t_keys')");
 change('t_full', 't_keys');
 ok(reboot(), 'the server starts after a freeze that no checkpoint has seen');
 is(same('t_full', 't_keys'), '', 'a freeze since the checkpoint does no harm');
@@ -87,10 +87,10 @@ ok(!ended($w), 'and so does who asked for it');
 reboot();
 is(same('t_full', 't_keys'), '', 'a restart before the checkpointer has let it go');
 outcome($w);
-my $barriers = $node->safe_psql('postgres', 'SELECT barriers FROM kvfdw_stat_barrier');
+my $barriers = $node->safe_psql('postgres', 'SELECT num_done FROM kvfdw_stat_checkpointer');
 change('t_full');
 $node->safe_psql('postgres', 'CHECKPOINT');
-is($node->safe_psql('postgres', "SELECT barriers > $barriers AND shards > 0 AND lsn > '$before' FROM kvfdw_stat_barrier"), 't', 'the view tells of the checkpointer');
+is($node->safe_psql('postgres', "SELECT num_done > $barriers AND last_shards > 0 AND last_lsn > '$before' FROM kvfdw_stat_checkpointer"), 't', 'the view tells of the checkpointer');
 $node->safe_psql('postgres', q{DELETE FROM t_keys; INSERT INTO t_keys TABLE heap});
 
 for my $step (qw(checkpoint_before_flush image_captured image_synced image_renamed image_written checkpoint_before_record checkpoint_before_release))
@@ -179,7 +179,7 @@ for my $rows (1, 100, 10000)
 
 # ---- wal level none: what is left is right ----
 
-$node->safe_psql('postgres', q{DELETE FROM t_none; INSERT INTO t_none SELECT g * 3000000, rpad('n' || g, 4096, 'n') FROM generate_series(-200, 200) g; CHECKPOINT; INSERT INTO t_none SELECT g * 3000000 + 1, rpad('n' || g, 4096, 'n') FROM generate_series(-200, 200) g; SELECT kvfdw_freeze('t_none'); INSERT INTO t_none SELECT g * 3000000 + 2, rpad('n' || g, 4096, 'n') FROM generate_series(-700, 700) g});
+$node->safe_psql('postgres', q{DELETE FROM t_none; INSERT INTO t_none SELECT g * 3000000, rpad('n' || g, 4096, 'n') FROM generate_series(-200, 200) g; CHECKPOINT; INSERT INTO t_none SELECT g * 3000000 + 1, rpad('n' || g, 4096, 'n') FROM generate_series(-200, 200) g; SELECT kvfdw_flush('t_none'); INSERT INTO t_none SELECT g * 3000000 + 2, rpad('n' || g, 4096, 'n') FROM generate_series(-700, 700) g});
 my $relid = $node->safe_psql('postgres', q{SELECT 't_none'::regclass::oid});
 kill_all($node);
 my ($values) = sort { -s "@{[ $node->data_dir ]}/kvfdw/$b" <=> -s "@{[ $node->data_dir ]}/kvfdw/$a" }

@@ -28,16 +28,16 @@ my $state = q{SELECT count(*), md5(string_agg(s::text, ';' ORDER BY w, i)) FROM 
 my $reads = "$state;\n" . q{SELECT count(*), md5(string_agg(s::text, ';')) FROM (SELECT * FROM twin_kv ORDER BY w DESC, i DESC) s;
 	SELECT count(*), sum(length(v)) FROM twin_kv WHERE w = 2 AND i BETWEEN 100 AND 200;
 	SELECT length(v) FROM twin_kv WHERE (w, i) = (1, 7); SELECT length(v) FROM twin_kv WHERE (w, i) = (1, 8); SELECT count(*) FROM twin_kv WHERE (w, i) = (1, 100000);};
-$node->safe_psql('postgres', fill(1, 1000) . q{SELECT kvfdw_freeze('twin_kv')});
+$node->safe_psql('postgres', fill(1, 1000) . q{SELECT kvfdw_flush('twin_kv')});
 caught_up($node, $s);
 my $old = in_steps($s, 'old', map { ($_ ? '' : 'BEGIN ISOLATION LEVEL REPEATABLE READ;') . "\\echo step\n$reads" } 0 .. 6);
 step_done($old);
 my @changes = (
 	q{UPDATE twin_kv SET v = 'new' WHERE i % 3 = 0},
-	q{DELETE FROM twin_kv WHERE i % 7 = 0; INSERT INTO twin_kv VALUES (1, 100000, 'young'); SELECT kvfdw_freeze('twin_kv')},
-	q{INSERT INTO twin_kv VALUES (1, 7, 'back'); CHECKPOINT; SELECT kvfdw_freeze('twin_kv')},
+	q{DELETE FROM twin_kv WHERE i % 7 = 0; INSERT INTO twin_kv VALUES (1, 100000, 'young'); SELECT kvfdw_flush('twin_kv')},
+	q{INSERT INTO twin_kv VALUES (1, 7, 'back'); CHECKPOINT; SELECT kvfdw_flush('twin_kv')},
 	q{UPDATE twin_kv SET v = v || 'again'; CHECKPOINT},
-	q{DELETE FROM twin_kv WHERE w = 2; SELECT kvfdw_freeze('twin_kv'); CHECKPOINT},
+	q{DELETE FROM twin_kv WHERE w = 2; SELECT kvfdw_flush('twin_kv'); CHECKPOINT},
 	q{UPDATE twin_kv SET i = i + 5000 WHERE w = 3});
 for my $change (@changes)
 {
@@ -108,7 +108,7 @@ $s->reload;
 wait_for('no feedback', sub { answer($node, 'SELECT count(*) FROM pg_stat_replication WHERE backend_xmin IS NOT NULL') eq '0' });
 my $long = in_steps($s, 'long', "BEGIN ISOLATION LEVEL REPEATABLE READ; DECLARE c CURSOR FOR SELECT w, i FROM twin_kv ORDER BY w, i; FETCH 3 FROM c;", 'FETCH ALL FROM c;');
 step_done($long);
-$node->safe_psql('postgres', on_both('DELETE FROM %s') . 'VACUUM twin_heap;' . q{SELECT kvfdw_freeze('twin_kv')});
+$node->safe_psql('postgres', on_both('DELETE FROM %s') . 'VACUUM twin_heap;' . q{SELECT kvfdw_flush('twin_kv')});
 caught_up($node, $s);
 append_to_file("$long->{base}.0.go", '');
 like(outcome($long->{w}), qr/conflict with recovery|terminating connection/, 'a query in the way of replay is cancelled');

@@ -49,8 +49,8 @@ stopped($node, 'buffer_before_write');
 $w = psql_writer($node, q{SET kvfdw.stop_points = 'keys_found=wait'; BEGIN; INSERT INTO t_keys VALUES (1, 'older');
 	INSERT INTO t_keys SELECT g, repeat('k', 5000) FROM generate_series(2, 10) g; UPDATE t_keys SET v = 'newer' WHERE k = 1; COMMIT;}, 'commit');
 stopped($node, 'keys_found');
-my $f = psql_writer($node, q{SELECT kvfdw_freeze('t_keys')}, 'drain');
-wait_for('the freeze', sub { ended($f) || answer($node, q{SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'LWLock' AND query ~ '^SELECT kvfdw_freeze'}) eq '1' });
+my $f = psql_writer($node, q{SELECT kvfdw_flush('t_keys')}, 'drain');
+wait_for('the freeze', sub { ended($f) || answer($node, q{SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'LWLock' AND query ~ '^SELECT kvfdw_flush'}) eq '1' });
 go_on($node, 'keys_found', $w);
 outcome($f);
 worker_stop_points($node, '');
@@ -92,7 +92,7 @@ is(answer($node, 'SELECT k, v FROM t_keys'), '3|three', 'what it holds is logged
 # ---- the first image of a shard, and a flush ----
 
 $node->safe_psql('postgres', q{INSERT INTO t_full SELECT g, 'v' || g FROM generate_series(1, 1000) g});
-$w = psql_writer($node, q{SET kvfdw.stop_points = 'flush_before_manifest=wait'; SELECT kvfdw_freeze('t_full');}, 'freeze');
+$w = psql_writer($node, q{SET kvfdw.stop_points = 'flush_before_manifest=wait'; SELECT kvfdw_flush('t_full');}, 'freeze');
 stopped($node, 'flush_before_manifest');
 $node->safe_psql('postgres', 'CHECKPOINT');
 go_on($node, 'flush_before_manifest');

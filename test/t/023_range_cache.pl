@@ -31,7 +31,7 @@ sub make
 {
 	my ($name, $n, $shards) = @_;
 	$node->safe_psql('postgres', kv_table($name, 'k int, v text', 'k', "shards '$shards'") . "CREATE TABLE ${name}_heap (k int PRIMARY KEY, v text);
-		INSERT INTO ${name}_heap @{[ rows($n, $name) ]}; INSERT INTO $name @{[ rows($n, $name) ]}; SELECT kvfdw_freeze('$name'); CHECKPOINT; ANALYZE $name; ANALYZE ${name}_heap");
+		INSERT INTO ${name}_heap @{[ rows($n, $name) ]}; INSERT INTO $name @{[ rows($n, $name) ]}; SELECT kvfdw_flush('$name'); CHECKPOINT; ANALYZE $name; ANALYZE ${name}_heap");
 	return;
 }
 my $digest = q{count(*), sum(k), md5(string_agg(md5(v), ' ' ORDER BY k))};
@@ -227,7 +227,7 @@ for my $point (qw(prefetch_claimed prefetch_read))
 		$node->safe_psql('postgres', "SELECT pg_cancel_backend($_)") for answer($node, "SELECT $scanning");
 		outcome($scan);
 		$node->safe_psql('postgres', $what eq 'DROP' ? 'DROP FOREIGN TABLE gone;' . kv_table('gone', 'k int, v text', 'k') : 'TRUNCATE gone');
-		$node->safe_psql('postgres', "TRUNCATE gone_heap; INSERT INTO gone_heap @{[ rows(300, 'new') ]}; INSERT INTO gone @{[ rows(300, 'new') ]}; SELECT kvfdw_freeze('gone')");
+		$node->safe_psql('postgres', "TRUNCATE gone_heap; INSERT INTO gone_heap @{[ rows(300, 'new') ]}; INSERT INTO gone @{[ rows(300, 'new') ]}; SELECT kvfdw_flush('gone')");
 		collected($node);
 		go_on($node, $point);
 		scans_right("$what while a worker is at $point", 'gone', 't');
@@ -378,7 +378,7 @@ scan_share_wait('10min');
 # each time a row more, and a scan: the piece at the end is loaded again, and no window is lost by that
 for my $i (1 .. 12)
 {
-	$node->safe_psql('postgres', join('', map { "INSERT INTO $_ VALUES (1000 + $i, repeat('$i', 4000));" } 'one', 'one_heap') . q{SELECT kvfdw_freeze('one')});
+	$node->safe_psql('postgres', join('', map { "INSERT INTO $_ VALUES (1000 + $i, repeat('$i', 4000));" } 'one', 'one_heap') . q{SELECT kvfdw_flush('one')});
 	is(answer($node, "SET statement_timeout = '5min'; " . query('one')), right('one'), "a scan after growth $i");
 }
 reset_stat();
@@ -387,7 +387,7 @@ is(cache('hits > 0 AND loads = 0'), 't', 'finds all in windows') or diag answer(
 # much more
 make('grown', 40, 1);
 answer($node, query('grown'));
-$node->safe_psql('postgres', join('', map { "INSERT INTO $_ SELECT g, repeat(md5(g::text), 128) FROM generate_series(1001, 1400) g ORDER BY md5(g::text);" } 'grown', 'grown_heap') . q{SELECT kvfdw_freeze('grown')});
+$node->safe_psql('postgres', join('', map { "INSERT INTO $_ SELECT g, repeat(md5(g::text), 128) FROM generate_series(1001, 1400) g ORDER BY md5(g::text);" } 'grown', 'grown_heap') . q{SELECT kvfdw_flush('grown')});
 reset_stat();
 is(answer($node, query('grown')), right('grown'), 'a scan after much growth');
 is(cache('loads > 4'), 't', 'reads what is new through windows') or diag answer($node, 'TABLE kvfdw_stat_range_cache');
@@ -430,7 +430,7 @@ for my $point ('', 'prefetch_read')
 # ---- parallel scans of several ranges, while others have windows ----
 
 $node->safe_psql('postgres', "CREATE FOREIGN TABLE two (a int, b int, v text) SERVER kvfdw OPTIONS (key 'a, b', shards '8'); CREATE TABLE two_heap (a int, b int, v text, PRIMARY KEY (a, b));
-	INSERT INTO two_heap SELECT (g % 8) * 536870000 - 2147480000, g, repeat(md5(g::text), 128) FROM generate_series(1::bigint, 1500) g; INSERT INTO two SELECT * FROM two_heap ORDER BY md5(b::text); SELECT kvfdw_freeze('two'); ANALYZE two; ANALYZE two_heap");
+	INSERT INTO two_heap SELECT (g % 8) * 536870000 - 2147480000, g, repeat(md5(g::text), 128) FROM generate_series(1::bigint, 1500) g; INSERT INTO two SELECT * FROM two_heap ORDER BY md5(b::text); SELECT kvfdw_flush('two'); ANALYZE two; ANALYZE two_heap");
 my $parallel = 'SET max_parallel_workers_per_gather = 2; SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0;';
 for my $where ('true', map { s/(\d) ?(?=[,)])/$1 * 536870000 - 2147480000/gr } 'a IN (6, 3, 1)', 'a IN (1, 3, 6) AND b < 1200', 'a IN (5)')
 {
@@ -450,7 +450,7 @@ step_done($old);
 for my $change ("UPDATE %s SET v = 'short' WHERE k % 5 = 0", "INSERT INTO %s SELECT g, repeat(md5(g::text), 128) FROM generate_series(5001, 5100) g", 'DELETE FROM %s WHERE k % 7 = 0', "UPDATE %s SET v = repeat('long', 100000) WHERE k % 50 = 1")
 {
 	$node->safe_psql('postgres', 'BEGIN;' . join('', map { my $t = $_; $change =~ s/%s/$t/r . ';' } 't', 't_heap') . 'COMMIT');
-	my $frozen = $change =~ /short|DELETE/ && $node->safe_psql('postgres', q{SELECT kvfdw_freeze('t'); CHECKPOINT});
+	my $frozen = $change =~ /short|DELETE/ && $node->safe_psql('postgres', q{SELECT kvfdw_flush('t'); CHECKPOINT});
 	caught_up($node, $s);
 	is(answer($s, query('t', $_)), right('t'), 'what is replayed is seen') for 'ORDER BY k', '';
 	step_go($old) if $change =~ /short|DELETE/;
@@ -465,7 +465,7 @@ $node->append_conf('postgresql.conf', "kvfdw.range_cache = '8MB'");
 $node->restart;
 my $row = q{g, rpad(md5(g::text), 4096, 'x') FROM generate_series};
 $node->safe_psql('postgres', kv_table('rising', 'k int, v text', 'k') . kv_table('halves', 'k int, v text', 'k') . kv_table('falling', 'k int, v text', 'k', q{shards '3'}) . "INSERT INTO rising SELECT $row(1, 5000) g;
-	INSERT INTO halves SELECT $row(5001, 10000) g; INSERT INTO halves SELECT $row(1, 5000) g; INSERT INTO falling SELECT $row(1, 5000) g ORDER BY g DESC; SELECT kvfdw_freeze(t) FROM unnest('{rising,halves,falling}'::regclass[]) t; ANALYZE rising, halves, falling");
+	INSERT INTO halves SELECT $row(5001, 10000) g; INSERT INTO halves SELECT $row(1, 5000) g; INSERT INTO falling SELECT $row(1, 5000) g ORDER BY g DESC; SELECT kvfdw_flush(t) FROM unnest('{rising,halves,falling}'::regclass[]) t; ANALYZE rising, halves, falling");
 # 20 MB are 80 windows
 reset_stat();
 is(answer($node, 'SELECT sum(length(v)) FROM (SELECT * FROM rising ORDER BY k) s'), 5000 * 4096, 'a file in the order of keys');
@@ -499,7 +499,7 @@ for my $t (qw(rising falling halves))
 	is(finish($ahead), '', 'the other goes on');
 }
 # with changes where the second part begins, under keys that begin with zero bytes
-$node->safe_psql('postgres', kv_table('lowest', 'k int, v text', 'k') . "INSERT INTO lowest SELECT -2147483648 + g * 1000, rpad(md5(g::text), 4096, 'x') FROM generate_series(1, 5000) g; SELECT kvfdw_freeze('lowest');
+$node->safe_psql('postgres', kv_table('lowest', 'k int, v text', 'k') . "INSERT INTO lowest SELECT -2147483648 + g * 1000, rpad(md5(g::text), 4096, 'x') FROM generate_series(1, 5000) g; SELECT kvfdw_flush('lowest');
 	INSERT INTO lowest VALUES (-2147483648, 'new'); UPDATE lowest SET v = 'changed' WHERE k = -2147482648");
 my $before_it = in_steps($node, 'before_it', 'BEGIN; DECLARE c CURSOR FOR SELECT * FROM lowest ORDER BY k; MOVE 3000 c;', 'COMMIT;');
 step_done($before_it);

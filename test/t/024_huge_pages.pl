@@ -29,7 +29,7 @@ my $digest = q{SELECT count(*), sum(k), md5(string_agg(md5(v), ' ' ORDER BY k)) 
 $node->safe_psql('postgres', kv_table('t', 'k int, v text', 'k', q{shards '8'}) . q{
 	CREATE TABLE h (k int PRIMARY KEY, v text);
 	INSERT INTO h SELECT (g * 200000::bigint - 2000000000)::int, rpad('v' || g, 4096, md5(g::text)) FROM generate_series(1, 20000) g ORDER BY md5(g::text);
-	INSERT INTO t SELECT * FROM h ORDER BY md5(v); SELECT kvfdw_freeze('t'); ANALYZE t});
+	INSERT INTO t SELECT * FROM h ORDER BY md5(v); SELECT kvfdw_flush('t'); ANALYZE t});
 my $right = answer($node, sprintf $digest, 'h');
 
 is((grep { $_ > 0 } huge()), 0, 'before a scan, no memory is in use');

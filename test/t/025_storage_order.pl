@@ -22,7 +22,7 @@ sub insert { my ($t, $from, $to) = @_; return "SELECT $key{$t}, g, $value FROM g
 $node->safe_psql('postgres', kv_table('t', 'k text COLLATE "C", n int, v text', 'k') . kv_table('u', 'k uuid, n int, v text', 'k', q{shards '3'})
 	. 'CREATE TABLE h_t (k text COLLATE "C" PRIMARY KEY, n int, v text); CREATE TABLE h_u (k uuid PRIMARY KEY, n int, v text);'
 	. join ';', map { my $t = $_; map { "INSERT INTO $_ " . insert($t, 1, 9000) } $t, "h_$t" } @tables);
-$node->safe_psql('postgres', "SELECT kvfdw_freeze('$_'); ANALYZE $_; ANALYZE h_$_") for @tables;
+$node->safe_psql('postgres', "SELECT kvfdw_flush('$_'); ANALYZE $_; ANALYZE h_$_") for @tables;
 
 sub plan_of { return answer($node, "EXPLAIN (COSTS off) $_[0]"); }
 sub digest { my ($t) = @_; return "SELECT count(*), sum(n), md5(string_agg(md5(k::text || v), '' ORDER BY k::text COLLATE \"C\")) FROM $t"; }
@@ -50,11 +50,11 @@ by_key('a key', q{SELECT v FROM t WHERE k = 'f'});
 by_key('keys only', q{SELECT max(k), min(k), count(k) FROM t});
 unlike(answer($node, 'SET enable_sort = off; EXPLAIN SELECT sum(length(v)) FROM t'), qr/Order: storage|error/, 'by key: enable_sort = off');
 $node->safe_psql('postgres', kv_table('o', 'k int, v text', 'k') . kv_table('small', 'k uuid, v text', 'k') . q{
-	INSERT INTO o SELECT g, repeat(md5(g::text), 120) FROM generate_series(1, 5000) g; SELECT kvfdw_freeze('o'); ANALYZE o;
-	INSERT INTO small SELECT md5(g::text)::uuid, repeat(md5(g::text), 120) FROM generate_series(1, 1000) g; SELECT kvfdw_freeze('small'); ANALYZE small});
+	INSERT INTO o SELECT g, repeat(md5(g::text), 120) FROM generate_series(1, 5000) g; SELECT kvfdw_flush('o'); ANALYZE o;
+	INSERT INTO small SELECT md5(g::text)::uuid, repeat(md5(g::text), 120) FROM generate_series(1, 1000) g; SELECT kvfdw_flush('small'); ANALYZE small});
 by_key('a table in key order', q{SELECT sum(length(v)) FROM o});
 by_key('one that fits into the range cache', q{SELECT sum(length(v)) FROM small});
-$node->safe_psql('postgres', kv_table('sorted', 'k uuid, v text', 'k') . q{INSERT INTO sorted SELECT md5(g::text)::uuid, repeat(md5(g::text), 120) FROM generate_series(1, 5000) g; SELECT kvfdw_freeze('sorted'); ANALYZE sorted});
+$node->safe_psql('postgres', kv_table('sorted', 'k uuid, v text', 'k') . q{INSERT INTO sorted SELECT md5(g::text)::uuid, repeat(md5(g::text), 120) FROM generate_series(1, 5000) g; SELECT kvfdw_flush('sorted'); ANALYZE sorted});
 my $asked = 'EXPLAIN (COSTS off) SELECT sum(length(v)) FROM sorted';
 my $before_and_after = answer($node, "$asked; $asked; SELECT NULL FROM kvfdw_compact('sorted', true) OFFSET 1; SELECT 'compacted'; $asked");
 like($before_and_after, qr/Order: storage.*Order: storage.*\ncompacted\n/s, 'by place: whoever has asked before');
@@ -68,7 +68,7 @@ $node->safe_psql('postgres', both('DELETE FROM T WHERE n % 11 = 0') . ';' . both
 same('with changes that are not frozen');
 same('with changes of its own', 'BEGIN; ' . both('DELETE FROM T WHERE n % 17 = 0') . ';' . both(q{UPDATE T SET v = 'own' WHERE n % 19 = 0}) . ';' . both('SAVEPOINT s') . ';' . both('DELETE FROM T') . '; ROLLBACK TO s; ');
 same('rolled back');
-$node->safe_psql('postgres', "SELECT kvfdw_freeze('$_')") for @tables;
+$node->safe_psql('postgres', "SELECT kvfdw_flush('$_')") for @tables;
 same('frozen again');
 is(answer($node, "SELECT string_agg(s::text, ' ' ORDER BY x) FROM generate_series(1, 3) x, LATERAL (SELECT sum(length(v) * x) s FROM $_ OFFSET 0) l"),
 	answer($node, "SELECT string_agg(s::text, ' ' ORDER BY x) FROM generate_series(1, 3) x, LATERAL (SELECT sum(length(v) * x) s FROM h_$_ OFFSET 0) l"), "$_: rescans") for @tables;
@@ -83,7 +83,7 @@ $node->safe_psql('postgres', kv_table('grown', 'k uuid, v text', 'k'));
 my ($plan, $count, $bytes, $reads) = split /\n/, answer($node, q{SET plan_cache_mode = force_generic_plan; PREPARE p AS SELECT count(*), sum(length(v)) FROM grown;
 	CREATE FUNCTION plan_of(statement text, what text) RETURNS text LANGUAGE plpgsql AS $$ DECLARE line text; found text := 'none'; BEGIN FOR line IN EXECUTE statement LOOP IF line ~ what THEN found := trim(line); END IF; END LOOP; RETURN found; END $$;
 	SELECT plan_of('EXPLAIN EXECUTE p', 'Order: storage');
-	INSERT INTO grown SELECT md5(g::text)::uuid, repeat(md5(g::text), 120) FROM generate_series(1, 9000) g; SELECT NULL FROM kvfdw_freeze('grown') OFFSET 1; EXECUTE p;
+	INSERT INTO grown SELECT md5(g::text)::uuid, repeat(md5(g::text), 120) FROM generate_series(1, 9000) g; SELECT NULL FROM kvfdw_flush('grown') OFFSET 1; EXECUTE p;
 	SELECT plan_of('EXPLAIN EXECUTE p', 'Order: storage'); SELECT plan_of('EXPLAIN (ANALYZE, BUFFERS, TIMING off) EXECUTE p', 'Device Reads')});
 is($count, '9000|34560000', 'a plan made before there were rows shows them');
 is("$plan $bytes", 'none none', 'it is for key order');
@@ -99,7 +99,7 @@ for my $t (@tables)
 		"DO \$\$ DECLARE r record; c refcursor := 'c'; BEGIN LOOP FETCH c INTO r; EXIT WHEN NOT FOUND; INSERT INTO got VALUES (r.n, r.v); END LOOP; END \$\$; SELECT count(*), sum(n), sum(length(v)) FROM got; COMMIT;");
 	step_done($reader);
 	$node->safe_psql('postgres', join ';', map { "UPDATE $_ SET v = 'changed', n = n - 7 WHERE n % 3 = 0; DELETE FROM $_ WHERE n % 5 = 0; INSERT INTO $_ " . insert($t, 10000, 10300) } $t, "h_$t");
-	$node->safe_psql('postgres', "SELECT kvfdw_freeze('$t'); CHECKPOINT");
+	$node->safe_psql('postgres', "SELECT kvfdw_flush('$t'); CHECKPOINT");
 	is(answer($node, digest($t)), answer($node, digest("h_$t")), "$t: another scan sees what was changed meanwhile");
 	step_go($reader);
 	step_go($reader);
@@ -114,7 +114,7 @@ for my $t (@tables)
 	step_done($reader);
 	$node->safe_psql('postgres', "CHECKPOINT; INSERT INTO $_ " . insert($t, 21000, 21100)) for $t, "h_$t";
 	step_go($reader);
-	$node->safe_psql('postgres', "SELECT kvfdw_freeze('$t')");
+	$node->safe_psql('postgres', "SELECT kvfdw_flush('$t')");
 	step_go($reader);
 	step_go($reader);
 	unlike(outcome($reader->{w}), qr/ERROR/, "$t: values are found when their slot was written meanwhile");
@@ -154,7 +154,7 @@ $node->safe_psql('postgres', kv_table('w', 'k uuid, n int, v text', 'k') . kv_ta
 	CREATE VIEW wide AS SELECT md5('k' || g)::uuid k, g n, repeat(md5(g::text), 110) v FROM generate_series(1, 9000) g;
 	INSERT INTO s SELECT * FROM wide WHERE k >= '80000000-0000-0000-0000-000000000000' ORDER BY n; INSERT INTO s SELECT * FROM wide WHERE k < '30000000-0000-0000-0000-000000000000' ORDER BY n;
 	DELETE FROM s WHERE k >= '80000000-0000-0000-0000-000000000000' AND n % 5 <> 0;
-	SELECT kvfdw_freeze('w'); ANALYZE w; SELECT kvfdw_freeze('s'); ANALYZE s; ANALYZE o});
+	SELECT kvfdw_flush('w'); ANALYZE w; SELECT kvfdw_flush('s'); ANALYZE s; ANALYZE o});
 for my $names ([qw(t u)], [qw(t w u o)], [qw(u u o o)])
 {
 	my @scans = map { psql_writer($node, 'SELECT count(*), sum(length(v)) FROM (SELECT * FROM ' . ($names->[$_] eq 'o' ? 'o ORDER BY k' : $names->[$_]) . ') s;', "room$_") } 0 .. $#$names;

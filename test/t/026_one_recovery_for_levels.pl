@@ -50,7 +50,7 @@ sub change
 	everywhere("UPDATE TABLE_ SET v = 'round $round' WHERE k % 7 = $round % 7");
 	$node->safe_psql('postgres', 'CHECKPOINT');
 	everywhere("DELETE FROM TABLE_ WHERE k % 11 = $round % 11");
-	$node->safe_psql('postgres', join(';', map { "SELECT kvfdw_freeze('t_$_')" } @levels));
+	$node->safe_psql('postgres', join(';', map { "SELECT kvfdw_flush('t_$_')" } @levels));
 	everywhere("INSERT INTO TABLE_ $fill($round * 10000, $round * 10000 + 700) g");
 	return;
 }

@@ -65,7 +65,7 @@ sub steered
 	like($plan, qr/Order: storage/, "$what: p by place");
 	return;
 }
-sub state_of { my ($t) = @_; return answer($node, "SELECT runs, delta_bytes > 0 FROM kvfdw_stat_tables WHERE relid = '$t'::regclass"); }
+sub state_of { my ($t) = @_; return answer($node, "SELECT runs, memtable_bytes > 0 FROM kvfdw_stat_tables WHERE relid = '$t'::regclass"); }
 
 # ---- in memtables; the last values in write buffers ----
 
@@ -117,7 +117,7 @@ if (has_faults($node))
 {
 	for my $t (@tables)
 	{
-		my $freeze = psql_writer($node, "SET kvfdw.stop_points = 'flush_before_manifest=wait'; SELECT kvfdw_freeze('$t');", "freeze_$t");
+		my $freeze = psql_writer($node, "SET kvfdw.stop_points = 'flush_before_manifest=wait'; SELECT kvfdw_flush('$t');", "freeze_$t");
 		stopped($node, 'flush_before_manifest');
 		my $sql = $t eq 's' ? 'SELECT k, v FROM s ORDER BY k' : "SELECT k, v FROM $t";
 		through_windows('sealed', $t, $sql);
@@ -139,13 +139,13 @@ if (has_faults($node))
 	go_on($node, 'buffer_before_write');
 	same('and from the file when it is');
 }
-$node->safe_psql('postgres', "SELECT kvfdw_freeze('$_'); TRUNCATE $_, h_$_") for @tables;
+$node->safe_psql('postgres', "SELECT kvfdw_flush('$_'); TRUNCATE $_, h_$_") for @tables;
 my $old = in_steps($node, 'old', 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1;', 'COMMIT;');
 step_done($old);
 for my $part (0 .. 2)
 {
 	insert($_, 1 + $part * 2000, 2000 + $part * 2000, $part) for @tables;
-	$node->safe_psql('postgres', "SELECT kvfdw_freeze('$_')") for $part < 2 ? @tables : ();
+	$node->safe_psql('postgres', "SELECT kvfdw_flush('$_')") for $part < 2 ? @tables : ();
 }
 steered('in runs that are not frozen, and in deltas');
 same('in runs that are not frozen');

@@ -19,7 +19,7 @@ my $node = faults_of('faults', sub { $_[0] !~ /^(key_log|merge|meta)/ });
 SKIP:
 {
 	skip 'no prlimit', 2 if system('prlimit --version >/dev/null 2>&1') != 0;
-	$node->safe_psql('postgres', kv_table('wide', 'k int, v text', 'k', "shards '64'") . "INSERT INTO wide SELECT g * 2000000 - 2000000000, rpad(g::text, 4096, 'w') FROM generate_series(1::bigint, 2000) g; SELECT kvfdw_freeze('wide')");
+	$node->safe_psql('postgres', kv_table('wide', 'k int, v text', 'k', "shards '64'") . "INSERT INTO wide SELECT g * 2000000 - 2000000000, rpad(g::text, 4096, 'w') FROM generate_series(1::bigint, 2000) g; SELECT kvfdw_flush('wide')");
 	$node->restart;
 	my $some = sub { return 'SELECT count(*), count(*) FILTER (WHERE v = rpad(((k + 2000000000::bigint) / 2000000)::text, 4096, \'w\')) FROM wide WHERE k = ANY(ARRAY(SELECT (g * ' . $_[0] . ' % 2000 + 1) * 2000000 - 2000000000 FROM generate_series(1::bigint, 500) g)::int[])'; };
 	my ($rc, $out, $err) = $node->psql('postgres', join("\n", 'SELECT pg_backend_pid() AS pid \gset', '\setenv PID :pid', 'SELECT count(v) FROM wide WHERE k IN (-1998000000, 0);', '\! prlimit --nofile=40:1024 --pid $PID', $some->(1) . ';',

@@ -31,7 +31,7 @@ sub missing
 my @unmarked = qw(never rolled_back rolled_back_to truncated dropped_rows_of_savepoint);
 my @marked = qw(written same_xact again in_one_command beside prepared twice emptied exception);
 create($_) for grep { $_ ne 'same_xact' } @unmarked, @marked;
-$node->safe_psql('postgres', 'SELECT * FROM never; UPDATE never SET v = k; DELETE FROM never; INSERT INTO never SELECT 1 WHERE false; SELECT kvfdw_freeze($$never$$)');
+$node->safe_psql('postgres', 'SELECT * FROM never; UPDATE never SET v = k; DELETE FROM never; INSERT INTO never SELECT 1 WHERE false; SELECT kvfdw_flush($$never$$)');
 $node->safe_psql('postgres', "INSERT INTO written VALUES (1, 'one')");
 $node->safe_psql('postgres', 'BEGIN;' . kv_table('same_xact', 'k int, v text', 'k') . 'INSERT INTO same_xact VALUES (1); COMMIT');
 $node->safe_psql('postgres', 'BEGIN; INSERT INTO rolled_back VALUES (1); ROLLBACK');
@@ -103,7 +103,7 @@ for my $t (@marked) { missing($node, "SELECT * FROM $t"); }
 for my $t (@unmarked) { is($node->safe_psql('postgres', "SELECT count(*) FROM $t"), 0, "$t is empty"); }
 missing($node, $_) for 'SELECT count(*) FROM written', 'SELECT * FROM written WHERE k = 1', 'EXPLAIN SELECT * FROM written', 'SELECT * FROM written ORDER BY k DESC FOR UPDATE',
   "INSERT INTO written VALUES (2, 'two')", "INSERT INTO written VALUES (2, 'two') ON CONFLICT DO NOTHING", q{COPY written (k) FROM PROGRAM 'echo 7'}, 'UPDATE written SET v = k', 'DELETE FROM written WHERE k = 1',
-  'ANALYZE written', q{SELECT kvfdw_relation_size('written')}, q{SELECT kvfdw_check('written')}, q{SELECT kvfdw_freeze('written')}, 'BEGIN; TRUNCATE written; ROLLBACK; SELECT * FROM written';
+  'ANALYZE written', q{SELECT kvfdw_relation_size('written')}, q{SELECT kvfdw_check('written')}, q{SELECT kvfdw_flush('written')}, 'BEGIN; TRUNCATE written; ROLLBACK; SELECT * FROM written';
 is($node->safe_psql('postgres', q{ALTER FOREIGN TABLE written OPTIONS (ADD wal 'keys'); ALTER FOREIGN TABLE written OPTIONS (DROP wal); ALTER FOREIGN TABLE written RENAME TO renamed; ALTER FOREIGN TABLE renamed RENAME TO written; SELECT 1}), 1, 'it can be altered');
 is($node->safe_psql('postgres', "BEGIN; TRUNCATE again; INSERT INTO again VALUES (7, 'new'); COMMIT; SELECT * FROM again"), '7|new', 'TRUNCATE is a way out');
 is($node->safe_psql('postgres', "DROP FOREIGN TABLE beside; SELECT count(*) FROM pg_class WHERE relname = 'beside'"), 0, 'DROP is another');

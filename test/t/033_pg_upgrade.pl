@@ -159,7 +159,7 @@ SKIP: {
 	system('rm', '-rf', $new->data_dir) == 0 && symlink($here, $new->data_dir) or die;
 	$new->start;
 	same('a copy that shares blocks');
-	$new->safe_psql('postgres', "UPDATE t_$_ SET v = 'new server'; SELECT kvfdw_freeze('t_$_'); SELECT kvfdw_compact('t_$_', true)") for @levels;
+	$new->safe_psql('postgres', "UPDATE t_$_ SET v = 'new server'; SELECT kvfdw_flush('t_$_'); SELECT kvfdw_compact('t_$_', true)") for @levels;
 	$new->stop;
 	is(outcome_of('diff', '-rq', $old->data_dir . '/kvfdw', "$there/kvfdw"), '', "what the new server writes does not reach the old one's files");
 	unlink $new->data_dir or die;

@@ -180,7 +180,7 @@ recovers($_) for sort keys %records;
 # ---- a run whose second entry has its value where the first one has (I 13) ----
 
 create('run_twice', "shards '1'");
-$node->safe_psql('postgres', q{INSERT INTO run_twice SELECT g, repeat('v', 100) FROM generate_series(1, 50) g; SELECT kvfdw_freeze('run_twice')});
+$node->safe_psql('postgres', q{INSERT INTO run_twice SELECT g, repeat('v', 100) FROM generate_series(1, 50) g; SELECT kvfdw_flush('run_twice')});
 is(kv_check_clean($node, 'run_twice'), '', 'a run is sound');
 $node->stop;
 {

@@ -21,7 +21,7 @@ $node->safe_psql('postgres', 'CREATE TABLE heap (k int PRIMARY KEY, v text); CRE
 	  . q{INSERT INTO heap SELECT g, 'v' || g FROM generate_series(1, 30000) g; INSERT INTO kv TABLE heap;
 		INSERT INTO heapt SELECT 'a rather long key ' || g, g FROM generate_series(1, 30000) g; INSERT INTO kvt TABLE heapt;
 		INSERT INTO other VALUES (1, 'other');
-		SELECT kvfdw_freeze('kv'); SELECT kvfdw_freeze('kvt')});
+		SELECT kvfdw_flush('kv'); SELECT kvfdw_flush('kvt')});
 is(tables_differ($node, 'kv', 'heap', 'k'), '', 'the data is right');
 
 my %ways = (
@@ -76,7 +76,7 @@ for my $keep (4096, 8192)
 	$node->safe_psql('postgres', "UPDATE kv SET v = 'new $keep' WHERE k <= 20000; UPDATE heap SET v = 'new $keep' WHERE k <= 20000");
 	take($keep);
 	my ($rc, undef, $err) = $node->psql('postgres', q{\set VERBOSITY verbose
-		SELECT kvfdw_freeze('kv')});
+		SELECT kvfdw_flush('kv')});
 	like($err, qr/ERROR:  (XX001|58030)/, "cut to $keep: what cannot be merged is an error");
 	isnt($node->safe_psql('postgres', q{SELECT count(*) FROM kvfdw_check('kv')}), '0', '… the check reports it');
 	my $log = -s $node->logfile;
@@ -88,7 +88,7 @@ for my $keep (4096, 8192)
 	is($node->safe_psql('postgres', 'SELECT v FROM other'), 'other', '… and other tables are read');
 	is($node->safe_psql('postgres', 'SELECT pid FROM pg_stat_activity WHERE backend_type = $$kvfdw maintainer$$'), $started, '… by the same processes');
 	give();
-	$node->safe_psql('postgres', q{SELECT kvfdw_freeze('kv')});
+	$node->safe_psql('postgres', q{SELECT kvfdw_flush('kv')});
 	is(tables_differ($node, 'kv', 'heap', 'k'), '', '… what can be read again is merged');
 	is(kv_check_clean($node, 'kv', 'kvt'), '', '… and clean');
 	@runs = runs();

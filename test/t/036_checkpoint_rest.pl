@@ -29,7 +29,7 @@ change();
 my $syncs = syncs();
 $node->safe_psql('postgres', 'CHECKPOINT');
 my $calls = syncs() - $syncs;
-my ($shards, $synced) = split /\|/, $node->safe_psql('postgres', 'SELECT shards, files FROM kvfdw_stat_barrier');
+my ($shards, $synced) = split /\|/, $node->safe_psql('postgres', 'SELECT last_shards, last_files FROM kvfdw_stat_checkpointer');
 cmp_ok($shards, '>', 250, 'a checkpoint makes images of many shards');
 cmp_ok($calls, '<=', $synced + $shards + 20, '… with one sync for each file, and few more');
 

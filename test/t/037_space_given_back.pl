@@ -29,7 +29,7 @@ sub fill
 {
 	my ($name, $rows) = @_;
 	$node->safe_psql('postgres', kv_table($name, 'k int, v text', 'k', "shards '1', wal 'none'")
-		  . "ALTER FOREIGN TABLE $name ALTER v SET STORAGE EXTERNAL; INSERT INTO $name SELECT g, repeat(md5(g::text), 500) FROM generate_series(1, $rows) g; SELECT kvfdw_freeze('$name')");
+		  . "ALTER FOREIGN TABLE $name ALTER v SET STORAGE EXTERNAL; INSERT INTO $name SELECT g, repeat(md5(g::text), 500) FROM generate_series(1, $rows) g; SELECT kvfdw_flush('$name')");
 	return;
 }
 
@@ -57,7 +57,7 @@ for my $n (2 .. 4)
 
 # The maintainer's other work goes on in between: it resolves, flushes, looks.
 $node->safe_psql('postgres', q{INSERT INTO live SELECT g, 'x' FROM generate_series(100, 200) g});
-my $freezes = $node->safe_psql('postgres', q{SELECT freezes FROM kvfdw_stat_tables WHERE relid = 'live'::regclass});
+my $freezes = $node->safe_psql('postgres', q{SELECT flushes FROM kvfdw_stat_tables WHERE relid = 'live'::regclass});
 $node->safe_psql('postgres', 'ALTER SYSTEM SET kvfdw.flush_after = 1');
 $node->safe_psql('postgres', 'SELECT pg_reload_conf()');
 sleep 2;    # older than the delay
@@ -65,7 +65,7 @@ my $steps = 0;
 # that have something to be freed
 sub directories { my %with = map { m{^(dropped\.[^/]*)/.*\.val$} ? ($1 => 1) : () } kv_files($node); return scalar keys %with; }
 my $directories = directories();
-wait_for('a freeze', sub { step_on($node, 'free_step', \&gone); $steps++; $node->safe_psql('postgres', "SELECT freezes > $freezes FROM kvfdw_stat_tables WHERE relid = 'live'::regclass") eq 't' || gone() });
+wait_for('a freeze', sub { step_on($node, 'free_step', \&gone); $steps++; $node->safe_psql('postgres', "SELECT flushes > $freezes FROM kvfdw_stat_tables WHERE relid = 'live'::regclass") eq 't' || gone() });
 is(directories(), $directories, "a freeze comes before the end of a long free, after $steps steps");
 
 # Shutdown does not wait for it, and the next start goes on.
@@ -93,7 +93,7 @@ wait_for('the rest to go', \&gone);
 
 # Many at once, a run that is mapped by an idle session, and a full disk.
 $node->safe_psql('postgres', join '', map { kv_table("many$_", 'k int, v text', 'k') . "INSERT INTO many$_ SELECT g, 'x' FROM generate_series(1, 100) g;" } 1 .. 40);
-$node->safe_psql('postgres', kv_table('wide', 'k int, v text', 'k', "shards '1'") . q{INSERT INTO wide SELECT g, 'x' FROM generate_series(1, 200000) g; SELECT kvfdw_freeze('wide')});
+$node->safe_psql('postgres', kv_table('wide', 'k int, v text', 'k', "shards '1'") . q{INSERT INTO wide SELECT g, 'x' FROM generate_series(1, 200000) g; SELECT kvfdw_flush('wide')});
 my $idle = $node->background_psql('postgres');
 is($idle->query_safe('SELECT count(*), sum(k) FROM wide'), '200000|20000100000', 'a session has a run mapped');
 $node->safe_psql('postgres', 'DROP FOREIGN TABLE wide;' . join '', map { "DROP FOREIGN TABLE many$_;" } 1 .. 40);

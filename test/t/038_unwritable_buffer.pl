@@ -73,14 +73,14 @@ chmod 0, @values;
 step_go($shut);
 is(answer($node, fill('other', 8001)), '', 'slots whose files cannot be opened keep no others from being written');
 chmod 0600, @values;
-is(answer($node, "SELECT kvfdw_freeze('shut'); SELECT count(*) FROM shut"), "\n240", '... and are written when that is possible');
+is(answer($node, "SELECT kvfdw_flush('shut'); SELECT count(*) FROM shut"), "\n240", '... and are written when that is possible');
 
 # At level 'keys' a write buffer waits for those before it, which cannot be written.
 push @logs, my @more = logs_of('keyed');
 chmod 0, @more;
 like(answer($node, fill('keyed', 2001)), qr/could not empty file .*: Permission denied/, 'who needs a slot where none can be written gets an error');
 chmod 0600, @logs;
-$node->safe_psql('postgres', "SELECT kvfdw_freeze('$_')") for sort keys %wal;
+$node->safe_psql('postgres', "SELECT kvfdw_flush('$_')") for sort keys %wal;
 is($node->safe_psql('postgres', 'SELECT count(*), min(k) FROM stuck'), '700|301', 'and they are written when that is possible');
 is($node->safe_psql('postgres', 'SELECT (SELECT count(*) FROM other), (SELECT count(*) FROM keyed)'), '6376|1000', 'what others wrote is there');
 is(kv_check_clean($node, sort keys %wal), '', 'the check finds nothing');

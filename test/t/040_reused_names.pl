@@ -42,7 +42,7 @@ for my $round (1 .. 3)
 	wait_for('the standby to follow', sub { answer($node, 'SELECT count(*) FROM pg_stat_replication') eq '1' });
 	$node->safe_psql('postgres', 'BEGIN;' . on_both('TRUNCATE %s') . fill("t$round", 500 * $round) . 'COMMIT;');
 	both_agree("round $round, truncated");
-	$node->safe_psql('postgres', q{SELECT kvfdw_freeze('twin_kv'); CHECKPOINT});
+	$node->safe_psql('postgres', q{SELECT kvfdw_flush('twin_kv'); CHECKPOINT});
 	$node->safe_psql('postgres', on_both('DELETE FROM %s WHERE i % 3 = 0'));
 	$s->safe_psql('postgres', 'CHECKPOINT');
 	both_agree("round $round, deleted");

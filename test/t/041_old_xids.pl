@@ -85,9 +85,9 @@ twins($node, 'and a power loss');
 # ---- by age alone ----
 
 change($node);
-my $before = heap_only() ? 0 : answer($node, q{SELECT sum(freezes) FROM kvfdw_stat_tables});
+my $before = heap_only() ? 0 : answer($node, q{SELECT sum(wal_flushes) FROM kvfdw_stat_tables});
 burn($node, 250_000);
-ok(heap_only() || eval { wait_for('old versions to be frozen', sub { answer($node, q{SELECT sum(freezes) FROM kvfdw_stat_tables}) > $before }) }, 'versions are frozen when they are old by xids, whatever the delay');
+ok(heap_only() || eval { wait_for('old versions to be frozen', sub { answer($node, q{SELECT sum(wal_flushes) FROM kvfdw_stat_tables}) > $before }) }, 'versions are frozen when they are old by xids, whatever the delay');
 
 # ---- a transaction and a prepared one that last ----
 
@@ -115,7 +115,7 @@ if ($faults)
 {
 	# a flush that fails leaves what it has sealed, and more comes behind it
 	worker_stop_points($node, 'flush_before_merge=error');
-	isnt($node->psql('postgres', q{SELECT kvfdw_freeze('twin_kv')}), 0, 'a freeze fails');
+	isnt($node->psql('postgres', q{SELECT kvfdw_flush('twin_kv')}), 0, 'a freeze fails');
 	change($node);
 	$node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.stop_points');
 	$node->safe_psql('postgres', 'SELECT pg_reload_conf()');

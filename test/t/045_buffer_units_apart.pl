@@ -32,7 +32,7 @@ sub writer_pid { return `ps -o pid=,args= --ppid ${\ postmaster_runs($node)}` =~
 sub start_writer
 {
 	create('starter', 1, 'full');
-	wait_for('the buffer writer', sub { $node->safe_psql('postgres', q{INSERT INTO starter VALUES (1, 'x') ON CONFLICT (k) DO UPDATE SET v = 'x'; SELECT kvfdw_freeze('starter')}); writer_pid() });
+	wait_for('the buffer writer', sub { $node->safe_psql('postgres', q{INSERT INTO starter VALUES (1, 'x') ON CONFLICT (k) DO UPDATE SET v = 'x'; SELECT kvfdw_flush('starter')}); writer_pid() });
 	$node->safe_psql('postgres', 'DROP FOREIGN TABLE starter');
 	return wait_for('free units', sub { slots() == 0 });
 }
@@ -107,7 +107,7 @@ is(kv_check_clean($node, 'stays', map { "big_$_" } @levels), '', 'the check find
 # A write buffer is on its way to its file, the buffer writer at it, and no unit is free.
 create('wide', 600, 'full');
 $node->safe_psql('postgres', 'DROP FOREIGN TABLE stays');
-$node->safe_psql('postgres', "SELECT kvfdw_freeze('big_$_')") for @levels;
+$node->safe_psql('postgres', "SELECT kvfdw_flush('big_$_')") for @levels;
 wait_for('free units', sub { slots() == 0 });
 $node->safe_psql('postgres', q{INSERT INTO big_full VALUES (100, 'x')});
 worker_stop_points($node, 'buffer_before_free=wait');

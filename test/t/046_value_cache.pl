@@ -20,13 +20,13 @@ $node->safe_psql('postgres', kv_table('c', 'k int, v text', 'k'));
 sub rows
 {
 	my ($query, @before) = @_;
-	$node->safe_psql('postgres', join(';', @before, "INSERT INTO c $query", q{SELECT kvfdw_freeze('c')}, 'SELECT kvfdw_stat_reset()'));
+	$node->safe_psql('postgres', join(';', @before, "INSERT INTO c $query", q{SELECT kvfdw_flush('c')}, 'SELECT kvfdw_stat_reset()'));
 	return;
 }
 sub counts { my ($columns) = @_; return answer($node, "SELECT $columns FROM kvfdw_stat_tables WHERE relid = 'c'::regclass"); }
 sub reset_counts { return $node->safe_psql('postgres', 'SELECT kvfdw_stat_reset()'); }
-my $reads = 'device_reads, cache_hits';
-sub tier { my ($tier, $columns, $from) = @_; return answer($from // $node, "SELECT $columns FROM kvfdw_stat_tiers WHERE tier = '$tier'"); }
+my $reads = 'device_reads, value_cache_hits';
+sub tier { my ($tier, $columns, $from) = @_; return answer($from // $node, "SELECT $columns FROM kvfdw_stat_cache WHERE cache = '$tier'"); }
 my $letters = q{SELECT g, repeat(chr(96 + g), 700) FROM generate_series(1, 20) g};
 
 # ---- one block ----
@@ -35,12 +35,12 @@ rows($letters);
 is(answer($node, 'SELECT left(v, 3) FROM c WHERE k = 3') . counts($reads), 'ccc1|0', 'a value that is read by key comes from the device');
 is(answer($node, 'SELECT left(v, 3) FROM c WHERE k = 3;' x 2) . counts($reads), "ccc\nccc1|2", '... once');
 is(answer($node, 'SELECT left(v, 3) FROM c WHERE k = 4') . counts($reads), 'ddd1|3', 'its neighbours come with it');
-is(tier('value cache', 'hits, piece, entered, "left", dropped, errors, bytes, used'), '3|4096|1|0||0|33554432|4096', 'kvfdw_stat_tiers tells what came');
-is(tier('device', 'hits, piece, errors, bytes > 14000, used >= 14000'), '1||0|t|t', '... and what was read');
-is(answer($node, q{SELECT kvfdw_stat_reset(); SELECT string_agg(tier, ' ') FROM kvfdw_stat_tiers WHERE hits + coalesce(entered, 0) + coalesce("left", 0) + coalesce(dropped, 0) + coalesce(errors, 0) > 0}), "\n", '... until it is reset')
-  or diag(answer($node, 'TABLE kvfdw_stat_tiers'));
-is(tier('value cache', 'hits, entered, "left", used'), '0|0|0|4096', '... but for what there is');
-$node->safe_psql('postgres', q{UPDATE c SET v = 'new' WHERE k = 3; SELECT kvfdw_freeze('c'); SELECT kvfdw_stat_reset()});
+is(tier('value cache', 'hits, block_size, inserted, evictions, dropped, errors, size_bytes, used_bytes'), '3|4096|1|0||0|33554432|4096', 'kvfdw_stat_cache tells what came');
+is(tier('device', 'hits, block_size, errors, size_bytes > 14000, used_bytes >= 14000'), '1||0|t|t', '... and what was read');
+is(answer($node, q{SELECT kvfdw_stat_reset(); SELECT string_agg(cache, ' ') FROM kvfdw_stat_cache WHERE hits + coalesce(inserted, 0) + coalesce(evictions, 0) + coalesce(dropped, 0) + coalesce(errors, 0) > 0}), "\n", '... until it is reset')
+  or diag(answer($node, 'TABLE kvfdw_stat_cache'));
+is(tier('value cache', 'hits, inserted, evictions, used_bytes'), '0|0|0|4096', '... but for what there is');
+$node->safe_psql('postgres', q{UPDATE c SET v = 'new' WHERE k = 3; SELECT kvfdw_flush('c'); SELECT kvfdw_stat_reset()});
 is(answer($node, 'SELECT v FROM c WHERE k = 3') . counts($reads), 'new0|1', 'a new version of what is cached is cached');
 is(answer($node, q{BEGIN; UPDATE c SET v = 'no' WHERE k = 3; SELECT v FROM c WHERE k = 3; ROLLBACK; SELECT v FROM c WHERE k = 3; DELETE FROM c WHERE k = 3; SELECT v FROM c WHERE k = 3}),
 	"no\nnew", 'what was rolled back or deleted is not shown');
@@ -53,20 +53,20 @@ my $sized = q{SELECT g, repeat(chr(96 + g::int), n) FROM unnest(ARRAY[4097, 1000
 my $same = q{SELECT string_agg(k || ' ' || length(v) || ' ' || (v = repeat(chr(96 + k), length(v))), ',' ORDER BY k) FROM c WHERE k IN (1, 2, 3, 4, 5)};
 rows($sized, 'TRUNCATE c');
 is(answer($node, "$same; $same"), join("\n", ('1 4097 true,2 10000 true,3 32768 true,4 61000 true,5 66000 true') x 2), 'values of several blocks');
-is(counts('cache_hits'), 4, '... of up to 64 kB are cached');
-$node->safe_psql('postgres', q{UPDATE c SET v = repeat('new', 5000) WHERE k = 2; SELECT kvfdw_freeze('c'); SELECT kvfdw_stat_reset()});
+is(counts('value_cache_hits'), 4, '... of up to 64 kB are cached');
+$node->safe_psql('postgres', q{UPDATE c SET v = repeat('new', 5000) WHERE k = 2; SELECT kvfdw_flush('c'); SELECT kvfdw_stat_reset()});
 is(answer($node, q{SELECT v = repeat('new', 5000) FROM c WHERE k = 2}) . counts($reads), 't0|1', '... with their new versions');
 
 # ---- ranges ----
 
 rows(q{SELECT g, repeat('x', 5000) FROM generate_series(1, 600) g}, 'TRUNCATE c');
 is(answer($node, 'SELECT sum(length(v)) FROM c WHERE k BETWEEN 101 AND 150;' x 2), "250000\n250000", 'a short range');
-is(counts('cache_hits'), 50, '... is cached');
-is(answer($node, 'SELECT sum(length(v)) FROM c WHERE k BETWEEN 149 AND 150; SELECT length(v) FROM c WHERE k = 120') . counts('cache_hits'), "10000\n500053", '... for others, too');
+is(counts('value_cache_hits'), 50, '... is cached');
+is(answer($node, 'SELECT sum(length(v)) FROM c WHERE k BETWEEN 149 AND 150; SELECT length(v) FROM c WHERE k = 120') . counts('value_cache_hits'), "10000\n500053", '... for others, too');
 reset_counts();
 answer($node, 'SELECT sum(length(v)) FROM c WHERE k > 150');
 answer($node, 'SELECT length(v) FROM c WHERE k IN (450, 500, 550, 599)');
-is(counts('cache_hits'), 0, 'a large scan leaves the cache alone');
+is(counts('value_cache_hits'), 0, 'a large scan leaves the cache alone');
 
 # ---- the largest values ----
 
@@ -86,7 +86,7 @@ is(counts('device_read_bytes'), 40960, 'values of 1000 bytes lie four to a block
 
 sub value_files
 {
-	my $dir = answer($node, q{SELECT format('/%s/%s/', relid::oid, lpad(to_hex(generation), 8, '0')) FROM kvfdw_stat_tables WHERE relid = 'c'::regclass});
+	my $dir = answer($node, q{SELECT format('/%s/%s/', relid, lpad(to_hex(generation), 8, '0')) FROM kvfdw_stat_tables WHERE relid = 'c'::regclass});
 	return map { $node->data_dir . "/kvfdw/$_" } grep { /\.val$/ && index($_, $dir) >= 0 } kv_files($node);
 }
 # Pages that the kernel has of the table's value files.
@@ -193,7 +193,7 @@ SKIP:
 	# of what moves, most was read by key lately
 	my $room = 'SET kvfdw.read_around = 64; SET kvfdw.test_idle = 100;';
 	my $moves = q{SELECT moved_bytes > 1000000 FROM kvfdw_compact('c', sorted => true)};
-	my $rewrite = q{UPDATE c SET v = repeat('u', 1000) WHERE k % 4 = 0; SELECT kvfdw_freeze('c')};
+	my $rewrite = q{UPDATE c SET v = repeat('u', 1000) WHERE k % 4 = 0; SELECT kvfdw_flush('c')};
 	answer($node, "$room SELECT count(v) FROM c WHERE k = ANY (ARRAY(SELECT generate_series(1, 2000)))");
 	answer($node, $rewrite);
 	forget_pages();
@@ -250,7 +250,7 @@ $node->stop;
 $node = kv_cluster('beside', 'kvfdw.value_cache' => '1MB', 'kvfdw.recent_ring' => 0, 'kvfdw.flush_after' => '1h');
 my ($hot, $others) = (160, 10240);
 $node->safe_psql('postgres', kv_table('c', 'k int, v text', 'k') . kv_table('o', 'k int, v text', 'k')
-	. "INSERT INTO c SELECT g, repeat(md5(g::text), 128) FROM generate_series(1, $hot) g; INSERT INTO o SELECT g, repeat('o', 1000) FROM generate_series(1, $others) g; SELECT kvfdw_freeze('c'), kvfdw_freeze('o')");
+	. "INSERT INTO c SELECT g, repeat(md5(g::text), 128) FROM generate_series(1, $hot) g; INSERT INTO o SELECT g, repeat('o', 1000) FROM generate_series(1, $others) g; SELECT kvfdw_flush('c'), kvfdw_flush('o')");
 my $hot_reads = "SELECT sum(length(v)) FROM generate_series(1, $hot) g, LATERAL (SELECT v FROM c WHERE k = 1 + (g * 7 % $hot) OFFSET 0) l;\n";
 # Hits per hot read, while steps of something else come between them.
 sub hits_beside
@@ -259,7 +259,7 @@ sub hits_beside
 	answer($node, $hot_reads x 5);
 	reset_counts();
 	answer($node, ($before // '') . join('', map { $between->($_) . $hot_reads } 0 .. 63) . ($after // ''));
-	return counts("round(cache_hits / (64.0 * $hot), 3)");
+	return counts("round(value_cache_hits / (64.0 * $hot), 3)");
 }
 my $alone = hits_beside(sub { '' });
 cmp_ok($alone, '>', 0.9, "hits per read of a hot set alone: $alone");
@@ -268,21 +268,21 @@ my $ranges = hits_beside(sub { my ($n) = @_; join('', map { my $from = $step * $
 cmp_ok($ranges, '>=', 0.8 * $alone, "... beside short ranges over ten times the cache: $ranges");
 my $all_read = q{SELECT rows_read >= 10240 FROM kvfdw_stat_tables WHERE relid = 'o'::regclass};
 is(answer($node, $all_read), 't', '... all of which were read');
-cmp_ok(tier('value cache', '"left"'), '>', 2000, '... and went through the cache');
+cmp_ok(tier('value cache', 'evictions'), '>', 2000, '... and went through the cache');
 my $scan = hits_beside(sub { "MOVE $step FROM s;\n" }, 'BEGIN; DECLARE s CURSOR FOR SELECT * FROM o ORDER BY k;', 'COMMIT;');
 cmp_ok($scan, '>=', 0.8 * $alone, "... beside a scan of ten times the cache: $scan");
 is(answer($node, $all_read), 't', '... that read all');
-cmp_ok(tier('value cache', '"left"'), '<', 1000, '... and left the cache alone');
+cmp_ok(tier('value cache', 'evictions'), '<', 1000, '... and left the cache alone');
 
 # ---- values that move ----
 
 # Four rows to a block, as many blocks as before, in no order; what a compaction puts in order lies elsewhere.
 $node->safe_psql('postgres', kv_table('m', 'k int, v text', 'k')
-	. "INSERT INTO m SELECT g, repeat(md5(g::text), 31) FROM generate_series(1, 4 * $hot) g ORDER BY md5(g::text); SELECT kvfdw_freeze('m')");
+	. "INSERT INTO m SELECT g, repeat(md5(g::text), 31) FROM generate_series(1, 4 * $hot) g ORDER BY md5(g::text); SELECT kvfdw_flush('m')");
 my $of_m = "SELECT count(v) FROM m WHERE k = ANY (ARRAY(SELECT generate_series(1, 4 * $hot)))";
-my $kept = sub { reset_counts(); answer($node, $of_m); return answer($node, "SELECT round(cache_hits / (4.0 * $hot), 2) FROM kvfdw_stat_tables WHERE relid = 'm'::regclass") };
+my $kept = sub { reset_counts(); answer($node, $of_m); return answer($node, "SELECT round(value_cache_hits / (4.0 * $hot), 2) FROM kvfdw_stat_tables WHERE relid = 'm'::regclass") };
 $kept->() for 1 .. 5;
-my ($was, $used) = ($kept->(), tier('value cache', 'used / 4096'));
+my ($was, $used) = ($kept->(), tier('value cache', 'used_bytes / 4096'));
 my $compact = q{SELECT moved_bytes > 600000 FROM kvfdw_compact('m', sorted => true)};
 my $points = join(',', map { "$_=wait" } 'compact_written', 'flush_done');
 my $session = has_faults($node) ? psql_writer($node, "SET kvfdw.stop_points = '$points';\n$compact", 'moves') : answer($node, $compact);
@@ -292,7 +292,7 @@ if (has_faults($node))
 	cmp_ok($kept->(), '>=', $was - 0.05, "nothing that is cached ($was) makes way for what a compaction moves, until it has");
 	go_on($node, 'compact_written');
 	stopped($node, 'flush_done');
-	cmp_ok(tier('value cache', 'used / 4096'), '<', $used - $hot / 2, "then what it has emptied makes way, of $used blocks");
+	cmp_ok(tier('value cache', 'used_bytes / 4096'), '<', $used - $hot / 2, "then what it has emptied makes way, of $used blocks");
 	go_on($node, 'flush_done');
 	is(outcome($session), "t\n", '... and it ends');
 }
@@ -302,8 +302,8 @@ cmp_ok($is, '>=', $was - 0.1, "... and what was cached is, in its new place: $is
 # what cannot be read then is not cached, and no more
 if (has_faults($node))
 {
-	my $unsort = q{UPDATE m SET v = reverse(v) WHERE k % 2 = 0; SELECT kvfdw_freeze('m')};
-	my $passes = "SELECT sum(passes) FROM kvfdw_stat_tables WHERE relid = 'm'::regclass";
+	my $unsort = q{UPDATE m SET v = reverse(v) WHERE k % 2 = 0; SELECT kvfdw_flush('m')};
+	my $passes = "SELECT sum(compactions) FROM kvfdw_stat_tables WHERE relid = 'm'::regclass";
 	my ($failed_early, $failed_late) = ('', 0);
 	for my $nth (1 .. 6)
 	{
@@ -328,6 +328,6 @@ my $once = "SELECT count(v) FROM o WHERE k = ANY (ARRAY(SELECT g * 4 FROM genera
 answer($node, $once);
 reset_counts();
 answer($node, $once);
-$is = answer($node, "SELECT round(cache_hits / $few.0, 2) FROM kvfdw_stat_tables WHERE relid = 'o'::regclass");
+$is = answer($node, "SELECT round(value_cache_hits / $few.0, 2) FROM kvfdw_stat_tables WHERE relid = 'o'::regclass");
 cmp_ok($is, '>=', 0.8, "what is read once has the room of the dead: $is");
 done_testing();

@@ -15,11 +15,11 @@ my $node = kv_cluster('recent', 'kvfdw.value_cache' => '16MB', 'kvfdw.recent_rin
 $node->safe_psql('postgres', kv_table('r', 'k int, v text', 'k') . kv_table('s', 'k int, v text', 'k', q{shards '4'}) . 'CREATE TABLE heap (k int PRIMARY KEY, v text)');
 
 # All values are in files then, and counters at zero.
-sub written { return $node->safe_psql('postgres', q{SELECT kvfdw_freeze('r'); SELECT kvfdw_freeze('s'); SELECT kvfdw_stat_reset()}); }
+sub written { return $node->safe_psql('postgres', q{SELECT kvfdw_flush('r'); SELECT kvfdw_flush('s'); SELECT kvfdw_stat_reset()}); }
 sub counts { my ($columns) = @_; return answer($node, "SELECT $columns FROM kvfdw_stat_tables WHERE relid = 'r'::regclass"); }
 sub insert { my ($t, $from, $to, $size, $word) = @_; return $node->safe_psql('postgres', "INSERT INTO $t SELECT g, left(repeat(md5('$word' || g), $size / 32 + 1), $size) FROM generate_series($from, $to) g ORDER BY md5(g::text)"); }
 sub by_key { my ($from, $to) = @_; return answer($node, "SELECT count(v), sum(hashtext(v)) FROM generate_series($from, $to) g, LATERAL (SELECT v FROM r WHERE k = g OFFSET 0) l"); }
-my $reads = 'device_reads, recent_hits, cache_hits';
+my $reads = 'device_reads, recent_ring_hits, value_cache_hits';
 
 for my $size (300, 4096, 8192, 20000)
 {
@@ -38,9 +38,9 @@ $node->safe_psql('postgres', q{INSERT INTO r SELECT 1000000, repeat(md5('large')
 written();
 is(answer($node, q{SELECT v = repeat(md5('large'), 20000) FROM r WHERE k = 1000000}) . counts($reads), 't0|1|0', 'a value larger than a slot, too');
 
-sub ring { my ($columns) = @_; return answer($node, "SELECT $columns FROM kvfdw_stat_tiers WHERE tier = 'recent'"); }
-is(ring('hits > 0, piece, bytes, used <= bytes, errors'), 't|65536|4194304|t|0', 'kvfdw_stat_tiers has the ring');
-cmp_ok(answer($node, q{SELECT bytes FROM kvfdw_stat_tiers WHERE tier = 'slots'}), '>', 0, '... and write buffers');
+sub ring { my ($columns) = @_; return answer($node, "SELECT $columns FROM kvfdw_stat_cache WHERE cache = 'recent ring'"); }
+is(ring('hits > 0, block_size, size_bytes, used_bytes <= size_bytes, errors'), 't|65536|4194304|t|0', 'kvfdw_stat_cache has the ring');
+cmp_ok(answer($node, q{SELECT size_bytes FROM kvfdw_stat_cache WHERE cache = 'write buffers'}), '>', 0, '... and write buffers');
 
 # the window slides on: what was read meanwhile is in the value cache, the rest in files alone
 $node->safe_psql('postgres', 'TRUNCATE r');
@@ -48,14 +48,14 @@ insert('r', 1, 200, 4096, 'a');
 written();
 by_key(1, 100);
 insert('s', 1, 2000, 4096, 'b');
-$node->safe_psql('postgres', q{SELECT kvfdw_freeze('s')});    # no slot is to be written still
-is(ring('entered >= 8000000 / 65536 AND entered >= "left" AND "left" >= 4000000 / 65536'), 't', 'frames come and go') or diag(ring('*'));
-is(answer($node, q{SELECT entered >= 8000000 / piece AND "left" <= entered + bytes / piece FROM kvfdw_stat_tiers WHERE tier = 'slots'}), 't', '... after slots');
+$node->safe_psql('postgres', q{SELECT kvfdw_flush('s')});    # no slot is to be written still
+is(ring('inserted >= 8000000 / 65536 AND inserted >= evictions AND evictions >= 4000000 / 65536'), 't', 'frames come and go') or diag(ring('*'));
+is(answer($node, q{SELECT inserted >= 8000000 / block_size AND evictions <= inserted + size_bytes / block_size FROM kvfdw_stat_cache WHERE cache = 'write buffers'}), 't', '... after slots');
 written();
-is(ring('entered + "left"'), 0, '... until that is reset');
+is(ring('inserted + evictions'), 0, '... until that is reset');
 is(by_key(1, 200), answer($node, q{SELECT 200, sum(hashtext(repeat(md5('a' || g), 128))) FROM generate_series(1, 200) g}), 'what was written long ago is right');
-is(counts('recent_hits'), 0, '... and not in the ring any more');
-cmp_ok(counts('cache_hits'), '>=', 90, '... but what was read there is in the value cache');
+is(counts('recent_ring_hits'), 0, '... and not in the ring any more');
+cmp_ok(counts('value_cache_hits'), '>=', 90, '... but what was read there is in the value cache');
 
 # so is a new version of what was read there
 $node->safe_psql('postgres', q{TRUNCATE r, s});
@@ -67,13 +67,13 @@ written();
 insert('s', 1, 2000, 4096, 'b');
 written();
 is(by_key(1, 100), answer($node, q{SELECT 100, sum(hashtext(repeat(md5('b' || g), 128))) FROM generate_series(1, 100) g}), 'what has replaced such a value is right');
-cmp_ok(counts('cache_hits'), '>=', 90, '... and in the value cache, too');
+cmp_ok(counts('value_cache_hits'), '>=', 90, '... and in the value cache, too');
 
 # versions, rollbacks, generations
 insert('r', 201, 210, 4096, 'c');
 written();
 is(answer($node, q{BEGIN; UPDATE r SET v = 'no' WHERE k = 201; SELECT v FROM r WHERE k = 201; ROLLBACK; SELECT v = repeat(md5('c201'), 128) FROM r WHERE k = 201;
-	UPDATE r SET v = 'new' WHERE k = 202; DELETE FROM r WHERE k = 203; SELECT kvfdw_freeze('r'); SELECT v FROM r WHERE k IN (202, 203)}), "no\nt\n\nnew", 'versions are told apart');
+	UPDATE r SET v = 'new' WHERE k = 202; DELETE FROM r WHERE k = 203; SELECT kvfdw_flush('r'); SELECT v FROM r WHERE k IN (202, 203)}), "no\nt\n\nnew", 'versions are told apart');
 $node->safe_psql('postgres', 'TRUNCATE r');
 insert('r', 1, 10, 4096, 'd');
 written();
@@ -115,7 +115,7 @@ SKIP:
 	go_on($node, 'warm_frames');
 	wait_for('what was noted to be read', sub { !-e $warm });
 	is(by_key(2001, 2200), answer($node, q{SELECT 200, sum(hashtext(repeat(md5('f' || g), 128))) FROM generate_series(2001, 2200) g}), 'what is written before that was read is right');
-	is(counts('recent_hits'), 200, '... and does not leave the ring for it');
+	is(counts('recent_ring_hits'), 200, '... and does not leave the ring for it');
 	is(by_key(1001, 1200), answer($node, $right), '... which is right, too');
 }
 
@@ -130,7 +130,7 @@ $node->safe_psql('postgres', q{TRUNCATE r, s});
 insert('r', 1, 3000, 4096, 'a');
 written();
 by_key(1, 3000) for 1 .. 2;
-$node->safe_psql('postgres', "UPDATE r SET v = repeat(md5('$_' || k), 128); SELECT kvfdw_freeze('r')") for 'b' .. 'd';
+$node->safe_psql('postgres', "UPDATE r SET v = repeat(md5('$_' || k), 128); SELECT kvfdw_flush('r')") for 'b' .. 'd';
 insert('s', 1, 1500, 4096, 'b');
 written();
 is(by_key(1, 3000), answer($node, q{SELECT 3000, sum(hashtext(repeat(md5('d' || g), 128))) FROM generate_series(1, 3000) g}), 'what was updated again and again is right');

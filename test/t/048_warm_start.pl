@@ -24,7 +24,7 @@ is(answer($node, q{SELECT string_agg(name, ' ') FROM pg_settings WHERE pending_r
 
 $node->safe_psql('postgres', kv_table('t', 'k int, v text', 'k') . q{
 	INSERT INTO t SELECT g, repeat(md5(g::text), 128) FROM generate_series(1, 1000) g ORDER BY md5(g::text);
-	SELECT kvfdw_freeze('t')});
+	SELECT kvfdw_flush('t')});
 # All rows by key: are they right?  And what was read from the device.
 sub rows_right { return answer($node, q{SELECT count(*), bool_and(v = repeat(md5(k::text), 128)) FROM generate_series(1, 1000) g, LATERAL (SELECT * FROM t WHERE k = g OFFSET 0) l}); }
 sub reset_counts { return $node->safe_psql('postgres', 'SELECT kvfdw_stat_reset()'); }
@@ -53,7 +53,7 @@ is(rows_right() . ' ' . device_reads(), '1000|t 0', 'after it they are in memory
 
 # every second block of a table: read together with what lies between, which is not kept
 $node->safe_psql('postgres', kv_table('u', 'k int, v text', 'k') . q{
-	INSERT INTO u SELECT g, repeat(md5(g::text), 128) FROM generate_series(1, 1000) g; SELECT kvfdw_freeze('u'); SELECT kvfdw_stat_reset();
+	INSERT INTO u SELECT g, repeat(md5(g::text), 128) FROM generate_series(1, 1000) g; SELECT kvfdw_flush('u'); SELECT kvfdw_stat_reset();
 	SELECT count(length(v)) FROM generate_series(2, 1000, 2) g, LATERAL (SELECT v FROM u WHERE k = g OFFSET 0) l});
 sub reads_of_u { my ($from) = @_; return answer($node, "SELECT kvfdw_stat_reset(); SELECT count(length(v)) FROM generate_series($from, 1000, 2) g, LATERAL (SELECT v FROM u WHERE k = g OFFSET 0) l; SELECT device_reads FROM kvfdw_stat_tables WHERE relid = 'u'::regclass") =~ s/\s+/ /gr; }
 my $noted = reads_of_u(2);
@@ -66,13 +66,13 @@ like(reads_of_u(1), qr/^ 500 (?:4\d\d|500)$/, '... and only they');
 $node->safe_psql('postgres', 'TRUNCATE u');
 
 # of a table whose files a compaction has emptied
-$node->safe_psql('postgres', q{INSERT INTO u SELECT g, repeat(md5(g::text), 100) FROM generate_series(1, 600) g; SELECT kvfdw_freeze('u'), kvfdw_prewarm('u')});
+$node->safe_psql('postgres', q{INSERT INTO u SELECT g, repeat(md5(g::text), 100) FROM generate_series(1, 600) g; SELECT kvfdw_flush('u'), kvfdw_prewarm('u')});
 $node->stop;
 my $noted_u = slurp_file($file);
 $node->start;
 warmed();
 $node->safe_psql('postgres', q{DELETE FROM u WHERE k % 2 = 0; SELECT kvfdw_compact('u', true); CHECKPOINT; CHECKPOINT});
-wait_for('its files to go', sub { answer($node, q{SELECT retired_chunks FROM kvfdw_stat_tables WHERE relid = 'u'::regclass}) eq '0' });
+wait_for('its files to go', sub { answer($node, q{SELECT obsolete_value_files FROM kvfdw_stat_tables WHERE relid = 'u'::regclass}) eq '0' });
 collected($node);
 $node->stop;
 unlink $file;
@@ -80,7 +80,7 @@ append_to_file($file, $noted_u);
 $node->start;
 warmed();
 is(answer($node, q{SELECT calls > 0, errors FROM kvfdw_stat_io WHERE kind = 'value read'}), 't|0', 'that a file has gone is no read that has failed');
-is(answer($node, q{SELECT errors FROM kvfdw_stat_tiers WHERE tier = 'device'}), '0', '... of the device');
+is(answer($node, q{SELECT errors FROM kvfdw_stat_cache WHERE cache = 'device'}), '0', '... of the device');
 $node->safe_psql('postgres', 'TRUNCATE u');
 
 # what else may be there
@@ -187,13 +187,13 @@ SKIP:
 	skip 'not a test build (make FAULTS=1)', 2 unless has_faults($node);
 	$node->stop;
 	$node = kv_cluster('extent', 'kvfdw.recent_ring' => 0, 'kvfdw.value_cache' => '4MB', 'kvfdw.write_buffer_size' => "'64kB'", 'kvfdw.buffer_units' => 3, 'kvfdw.flush_after' => '1h', map { ("kvfdw.test_$_" => 'off') } qw(splits compactions compact));
-	$node->safe_psql('postgres', kv_table('t', 'k int, v text', 'k') . q{INSERT INTO t SELECT g, repeat(md5(g::text), 1900) FROM generate_series(1, 20) g; SELECT kvfdw_freeze('t')});
+	$node->safe_psql('postgres', kv_table('t', 'k int, v text', 'k') . q{INSERT INTO t SELECT g, repeat(md5(g::text), 1900) FROM generate_series(1, 20) g; SELECT kvfdw_flush('t')});
 	my $w = psql_writer($node, q{SET kvfdw.stop_points = 'large_value_reserved=wait'; INSERT INTO t SELECT 100, repeat(md5('x'), 1900)}, 'extent');
 	stopped($node, 'large_value_reserved');
 	$node->safe_psql('postgres', q{SELECT kvfdw_prewarm('t'); SELECT kvfdw_stat_reset()});
 	go_on($node, 'large_value_reserved', $w);
 	is(answer($node, q{SELECT v = repeat(md5('x'), 1900) FROM t WHERE k = 100}), 't', 'a value that was not written yet when its place was read is right');
-	is(answer($node, q{SELECT errors FROM kvfdw_stat_tiers WHERE tier = 'value cache'}), '0', '... and not looked for where it is not');
+	is(answer($node, q{SELECT errors FROM kvfdw_stat_cache WHERE cache = 'value cache'}), '0', '... and not looked for where it is not');
 	$node->stop;
 }
 done_testing();

@@ -32,7 +32,7 @@ for my $round (1, 2)
 	# wait for; they begin new logs, which need room
 	change($node, "DELETE FROM %s WHERE k % 5 = $round");
 	$disk->exhaust;
-	answer($node, "SELECT kvfdw_freeze('kv_$_')") for @levels;
+	answer($node, "SELECT kvfdw_flush('kv_$_')") for @levels;
 	change($node, "DELETE FROM %s WHERE k % 5 = $round + 2");
 	my $log = -s $node->logfile;
 	my $checkpoint = psql_writer($node, 'CHECKPOINT;', "round$round");

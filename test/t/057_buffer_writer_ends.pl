@@ -32,7 +32,7 @@ worker_stop_points($node, 'buffer_before_write=wait');
 is(stored($c, 'a', 200, 'a'), 200, 'clients store values for a buffer writer that stands still');
 stopped($node, 'buffer_before_write');
 sql("INSERT INTO t_$_ SELECT g, repeat('$_', 500) FROM generate_series(1, 100) g") for @levels;
-my $freeze = psql_writer($node, q{SET kvfdw.stop_points = 'buffer_before_log=wait'; SELECT kvfdw_freeze('t_none');}, 'freeze');
+my $freeze = psql_writer($node, q{SET kvfdw.stop_points = 'buffer_before_log=wait'; SELECT kvfdw_flush('t_none');}, 'freeze');
 stopped($node, 'buffer_before_log');
 step_on($node, 'buffer_before_write') for 1, 2;
 worker_stop_points($node, 'buffer_before_write=error');
@@ -49,7 +49,7 @@ wait_for('another end', sub { times_ended() > 1 });
 is(of_cache(), $cache, '... and nothing is lost after another end');
 
 worker_stop_points($node, '');
-must_be($node, sql("SELECT kvfdw_freeze('$_')"), '', "the next one writes what those before it had claimed of $_") for qw(cache t_full t_keys);
+must_be($node, sql("SELECT kvfdw_flush('$_')"), '', "the next one writes what those before it had claimed of $_") for qw(cache t_full t_keys);
 must_be($node, go_on($node, 'buffer_before_log', $freeze), "\n", '... but not what a session had');
 is(of_cache(), $cache, 'all values are there');
 is(of_tables(), $tables, '... at each level');

@@ -67,7 +67,7 @@ my %on = ('kvfdw.admission_limit' => 2, 'kvfdw.memcached_workers' => 2, 'kvfdw.m
 $node->append_conf('postgresql.conf', join('', map { "$_ = $on{$_}\n" } sort keys %on));
 $node->restart;
 is(without_room(), 'none on demand, needs 9', 'of the default of 8 nothing is left beside clients of memcached and admission');
-wait_for('admission', sub { $node->safe_psql('postgres', 'SELECT "limit" FROM kvfdw_stat_admission') eq '2' });
+wait_for('admission', sub { $node->safe_psql('postgres', 'SELECT session_limit FROM kvfdw_stat_admission') eq '2' });
 is($node->safe_psql('postgres', 'SET ROLE web; SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; UPDATE t SET v = v; SELECT count(*) FROM t'), 1001, 'all else works, without parallel workers');
 wait_for('the message', sub { slurp_file($node->logfile) =~ /could not start background worker "kvfdw analyze"/ });
 pass('... but tables are not analyzed, and the log says so');

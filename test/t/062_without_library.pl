@@ -17,7 +17,7 @@ $node->stop;
 $node->start;
 
 # the control file says that images are not complete from the moment when writers may come
-wait_for('the checkpointer', 180, sub { answer($node, 'SELECT barriers > 0 FROM kvfdw_stat_barrier') eq 't' });
+wait_for('the checkpointer', 180, sub { answer($node, 'SELECT num_done > 0 FROM kvfdw_stat_checkpointer') eq 't' });
 kill_all($node);
 $node->append_conf('postgresql.conf', "shared_preload_libraries = ''\n");
 if ($node->start(fail_ok => 1))

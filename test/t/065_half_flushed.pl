@@ -18,7 +18,7 @@ plan skip_all => 'needs fault injection' unless has_faults($node);
 my @levels = qw(full keys none);
 my @tables = map { "kv_$_" } @levels;
 $node->safe_psql('postgres', join('', 'CREATE TABLE heap (k int PRIMARY KEY, v text);', map { kv_table("kv_$_", 'k int, v text', 'k', "wal '$_'") } @levels));
-my $freeze_all = 'SELECT ' . join(', ', map { "kvfdw_freeze('$_')" } @tables);
+my $freeze_all = 'SELECT ' . join(', ', map { "kvfdw_flush('$_')" } @tables);
 
 # The same changes in every table: new rows, some updated, some deleted.
 my $n = 0;
@@ -61,10 +61,10 @@ $node->safe_psql('postgres', "$freeze_all; CHECKPOINT");
 for my $point (@points)
 {
 	change();
-	my @freezes = map { psql_writer($node, "SET kvfdw.stop_points = '$point=wait'; SELECT kvfdw_freeze('$_');", "$point-$_") } @tables;
+	my @freezes = map { psql_writer($node, "SET kvfdw.stop_points = '$point=wait'; SELECT kvfdw_flush('$_');", "$point-$_") } @tables;
 	stopped($node, $point);
 	wait_for('all freezes to stand there', 180, sub {
-		answer($node, q{SELECT count(*) FROM pg_stat_activity WHERE query ~ '^SELECT kvfdw_freeze' AND wait_event IN ('Extension', 'KvfdwStopPoint')}) eq @tables });
+		answer($node, q{SELECT count(*) FROM pg_stat_activity WHERE query ~ '^SELECT kvfdw_flush' AND wait_event IN ('Extension', 'KvfdwStopPoint')}) eq @tables });
 	as_heap("beside a freeze at $point: readers see every row");
 	change();
 	as_heap("beside a freeze at $point: and those written meanwhile");
@@ -90,7 +90,7 @@ for my $point (@points[ 0 .. 4 ])
 	my %before = map { $_ => 1 } kv_files($node);
 	for my $t (@tables)
 	{
-		my ($rc, $out, $err) = $node->psql('postgres', "SET kvfdw.stop_points = '$point=error'; SELECT kvfdw_freeze('$t')");
+		my ($rc, $out, $err) = $node->psql('postgres', "SET kvfdw.stop_points = '$point=error'; SELECT kvfdw_flush('$t')");
 		like($err, qr/stopped at "$point"/, "$t: an ERROR at $point");
 	}
 	is(join(' ', grep { /\.run/ && !$before{$_} } kv_files($node)), '', "an ERROR at $point leaves no run");
@@ -109,12 +109,12 @@ for my $point (qw(flush_before_finish run_renamed))
 {
 	change();
 	my %before = map { $_ => 1 } kv_files($node);
-	my $freeze = psql_writer($node, "SET kvfdw.stop_points = '$point=wait'; SELECT kvfdw_freeze('$tables[0]');", "ended-$point");
+	my $freeze = psql_writer($node, "SET kvfdw.stop_points = '$point=wait'; SELECT kvfdw_flush('$tables[0]');", "ended-$point");
 	stopped($node, $point);
-	$node->safe_psql('postgres', q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query ~ '^SELECT kvfdw_freeze'});
+	$node->safe_psql('postgres', q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query ~ '^SELECT kvfdw_flush'});
 	like(outcome($freeze), qr/terminating connection/, "a session ends at $point");
 	unlink glob($node->data_dir . '/kvfdw/waiting.run* ' . $node->data_dir . '/kvfdw/waiting.freeze*');
-	wait_for('its end', sub { $node->safe_psql('postgres', q{SELECT count(*) FROM pg_stat_activity WHERE query ~ '^SELECT kvfdw_freeze'}) == 0 });
+	wait_for('its end', sub { $node->safe_psql('postgres', q{SELECT count(*) FROM pg_stat_activity WHERE query ~ '^SELECT kvfdw_flush'}) == 0 });
 	is(join(' ', grep { /\.run/ && !$before{$_} } kv_files($node)), '', "a session that ends at $point leaves no run");
 	tidy("a session ended at $point");
 }

@@ -47,7 +47,7 @@ for my $level (heap_only() ? 'full' : ('full', 'keys', 'none'))
 		start("many_$level", 2, $upserts / 40, 'read committed', "\\set k random(1, 4)\nINSERT INTO $t SELECT k, 1, repeat('w', k * 1000) FROM generate_series(:k, $keys, 4) k ON CONFLICT (k) DO UPDATE SET n = $t.n + excluded.n, v = excluded.v;\n"),
 		start("strict_$level", 2, $upserts / 40, 'repeatable read', $one),
 		start("take_$level", 2, $upserts / 40, 'read committed', "\\set k random(1, $keys)\nWITH d AS (DELETE FROM $t WHERE k = :k RETURNING n) INSERT INTO taken_$level SELECT n FROM d;\n"),
-		heap_only() ? () : start("freeze_$level", 1, 20, 'read committed', "SELECT kvfdw_freeze('$t');\n\\sleep 10 ms\n"));
+		heap_only() ? () : start("freeze_$level", 1, 20, 'read committed', "SELECT kvfdw_flush('$t');\n\\sleep 10 ms\n"));
 	finish($_) for @runs;
 	is($node->safe_psql('postgres', "SELECT (SELECT sum(n) FROM $t) + (SELECT coalesce(sum(n), 0) FROM taken_$level)"),
 		4 * int($upserts / 4) + 2 * int($upserts / 40) * $keys / 4 + 2 * int($upserts / 40), "wal $level: every upsert counts once");

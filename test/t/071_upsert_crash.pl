@@ -38,7 +38,7 @@ for my $round (1 .. $rounds)
 	my $run = IPC::Run::start([ 'pgbench', '-n', '-M', 'prepared', '-c', $clients, '-T', 600, '-f', "$dir/up.sql", '--log', "--log-prefix=$dir/r$round",
 		'-h', $node->host, '-p', $node->port, 'postgres' ], '>', \$out, '2>', \$err);
 	$node->poll_query_until('postgres', "SELECT sum(n) > $before + 100 FROM twin") or die 'pgbench does not run';
-	$node->safe_psql('postgres', "SELECT kvfdw_freeze('$_')") for $round % 3 == 0 ? grep { /^t_/ } @tables : ();
+	$node->safe_psql('postgres', "SELECT kvfdw_flush('$_')") for $round % 3 == 0 ? grep { /^t_/ } @tables : ();
 	usleep(int(rand(500_000)));
 	kill_all($node);
 	eval { $run->finish; };

@@ -39,8 +39,8 @@ between($upsert, q{DELETE FROM t}, 'deleted meanwhile', '1|1|new', '1|1|new');
 between($upsert, q{UPDATE t SET k = 2}, 'moved meanwhile', '1|1|new', "1|1|new\n2|0|old");
 between($upsert, q{DELETE FROM t; INSERT INTO t VALUES (1, 7, 'again')}, 'replaced meanwhile', '1|17|again', '1|17|again');
 between($upsert, q{INSERT INTO t VALUES (1, 0, 'x') ON CONFLICT (k) DO UPDATE SET n = t.n + 1}, 'upserted meanwhile', '1|11|old', '1|11|old');
-between($upsert, q{SELECT kvfdw_freeze('t')}, 'frozen meanwhile', '1|10|old', '1|10|old');
-between($upsert, q{BEGIN; UPDATE t SET n = 5; SELECT kvfdw_freeze('t'); COMMIT; SELECT kvfdw_freeze('t')}, 'updated and frozen meanwhile', '1|15|old', '1|15|old');
+between($upsert, q{SELECT kvfdw_flush('t')}, 'frozen meanwhile', '1|10|old', '1|10|old');
+between($upsert, q{BEGIN; UPDATE t SET n = 5; SELECT kvfdw_flush('t'); COMMIT; SELECT kvfdw_flush('t')}, 'updated and frozen meanwhile', '1|15|old', '1|15|old');
 between($upsert, q{BEGIN; UPDATE t SET n = 5; ROLLBACK}, 'rolled back meanwhile', '1|10|old', '1|10|old');
 between($put, q{UPDATE t SET n = 5, v = 'theirs'}, 'put over an update', '1|1|put', '1|1|put');
 between($put, q{DELETE FROM t}, 'put after a delete', '1|1|put', '1|1|put');
@@ -49,7 +49,7 @@ between("BEGIN ISOLATION LEVEL REPEATABLE READ;\n$upsert\nCOMMIT;", q{UPDATE t S
 	'ERROR:  could not serialize access due to concurrent update', '1|5|old');
 between("BEGIN ISOLATION LEVEL REPEATABLE READ;\n$upsert\nCOMMIT;", q{DELETE FROM t}, 'deleted, above READ COMMITTED',
 	'ERROR:  could not serialize access due to concurrent delete', '');
-between("BEGIN ISOLATION LEVEL SERIALIZABLE;\n$upsert\nCOMMIT;", q{DELETE FROM t; SELECT kvfdw_freeze('t')}, 'deleted and frozen, above READ COMMITTED',
+between("BEGIN ISOLATION LEVEL SERIALIZABLE;\n$upsert\nCOMMIT;", q{DELETE FROM t; SELECT kvfdw_flush('t')}, 'deleted and frozen, above READ COMMITTED',
 	'ERROR:  could not serialize access due to concurrent delete', '');
 between("BEGIN ISOLATION LEVEL REPEATABLE READ;\n$upsert\nCOMMIT;", q{UPDATE t SET k = 2}, 'moved, above READ COMMITTED',
 	'ERROR:  could not serialize access due to concurrent update', '2|0|old');

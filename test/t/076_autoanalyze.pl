@@ -89,7 +89,7 @@ $node->append_conf('postgresql.conf', "autovacuum = off\n");
 $node->restart;
 create('later');
 run('INSERT INTO later SELECT g FROM generate_series(1, 2000) g');
-run('SELECT kvfdw_freeze($$later$$)');
+run('SELECT kvfdw_flush($$later$$)');
 kill_all($node);
 $node->start;
 collected($node);

@@ -25,7 +25,7 @@ my $relid = query("SELECT 't'::regclass::oid");
 sub progress
 {
 	my ($columns) = @_;
-	return $node->safe_psql('other', "SELECT $columns FROM kvfdw_stat_progress p WHERE datname = 'postgres' AND relid = $relid AND started <= clock_timestamp() ORDER BY pid");
+	return $node->safe_psql('other', "SELECT $columns FROM kvfdw_stat_progress p WHERE datname = 'postgres' AND relid = $relid AND command_start <= clock_timestamp() ORDER BY pid");
 }
 
 # What is shown of a call that has come to a stop point; nothing is when it has gone on, nor in the same
@@ -47,11 +47,11 @@ sub shows
 	return;
 }
 
-shows('flush_before_merge', "kvfdw_freeze('t')", 'command, phase, shard, unit, done, total IS NULL', 'freeze|draining|0|entries|0|t');
-shows('flush_before_manifest', "kvfdw_freeze('t')", 'command, phase, shard IN (0, 1), unit, total > 100, done = total', 'freeze|publishing|t|entries|t|t');
-shows('compact_slice', "kvfdw_compact('t', true)", 'command, phase, shard, unit, done, total > 10000', 'compact|moving|0|bytes|0|t');
-shows('warm_read', "kvfdw_prewarm('t')", 'command, phase, shard, unit, done > 100000, total >= done', 'prewarm|reading|1|bytes|t|t');
-shows('check_run_pinned', "kvfdw_check('t')", 'command, phase, shard, unit, done, total >= 3001', 'check|runs and values|0|entries|0|t');
+shows('flush_before_merge', "kvfdw_flush('t')", 'command, phase, shard_id, unit, done, total IS NULL', 'flush|draining|0|entries|0|t');
+shows('flush_before_manifest', "kvfdw_flush('t')", 'command, phase, shard_id IN (0, 1), unit, total > 100, done = total', 'flush|publishing|t|entries|t|t');
+shows('compact_slice', "kvfdw_compact('t', true)", 'command, phase, shard_id, unit, done, total > 10000', 'compact|moving|0|bytes|0|t');
+shows('warm_read', "kvfdw_prewarm('t')", 'command, phase, shard_id, unit, done > 100000, total >= done', 'prewarm|reading|1|bytes|t|t');
+shows('check_run_pinned', "kvfdw_check('t')", 'command, phase, shard_id, unit, done, total >= 3001', 'check|runs and values|0|entries|0|t');
 
 # ---- a rewrite: its expression waits for a lock, after a thousand rows ----
 query(q{CREATE FUNCTION waits() RETURNS int LANGUAGE plpgsql VOLATILE AS $$ BEGIN
@@ -60,7 +60,7 @@ my $holder = $node->background_psql('postgres');
 $holder->query_safe('SELECT pg_advisory_lock(1)');
 my $alter = psql_writer($node, 'ALTER FOREIGN TABLE t ADD COLUMN w int DEFAULT waits()', 'alter');
 wait_for('the ALTER', sub { query(q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted}) });
-is(progress('command, phase, shard IS NULL, unit, done, total >= 3001'), 'rewrite|writing rows|t|rows|999|t', 'a column with a default for each row');
+is(progress('command, phase, shard_id IS NULL, unit, done, total >= 3001'), 'rewrite|writing rows|t|rows|999|t', 'a column with a default for each row');
 $holder->query_safe('SELECT pg_advisory_unlock(1)');
 is(outcome($alter), '', 'it goes on');
 $holder->quit;
@@ -73,14 +73,14 @@ worker_stop_points($node, 'recover_after_logs=wait');
 kill_all($node);
 restart_killed($node);
 stopped($node, 'recover_after_logs');
-is(progress('command, phase, shard IN (0, 1), unit, done IN (0, 1), total'), 'recovery|reading|t|shards|t|2', 'a recovery');
+is(progress('command, phase, shard_id IN (0, 1), unit, done IN (0, 1), total'), 'recovery|reading|t|shards|t|2', 'a recovery');
 worker_stop_points($node, '');
 go_on($node, 'recover_after_logs');
 is(query('SELECT count(*) FROM t'), '4001', 'the table has its rows');
 wait_for('the end of recoveries', sub { progress('*') eq '' });
 
 # ---- a session that is terminated in the middle ----
-query("SELECT kvfdw_freeze('t')");
+query("SELECT kvfdw_flush('t')");
 my $checking = psql_writer($node, "SET kvfdw.stop_points = 'check_run_pinned=wait'; SELECT count(*) FROM kvfdw_check('t')", 'terminated');
 stopped($node, 'check_run_pinned');
 is(progress('command, pg_terminate_backend(pid)'), 'check|t', 'a session that checks is terminated');

@@ -28,7 +28,7 @@ for my $function (@functions)
 	my $returns = $set eq 't' ? 'RETURNS SETOF record' : '';
 	$node->safe_psql('postgres', "CREATE FUNCTION before.$name($columns) $returns AS '\$libdir/kvfdw' LANGUAGE C STRICT VOLATILE");
 	my (undef, undef, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nSELECT * FROM before.$name()");
-	like($err, qr/ERROR:  55000: extension kvfdw of this database is of another version/, "$name with other columns: refused");
+	like($err, qr/ERROR:  55000: extension "kvfdw" of this database has another version/, "$name with other columns: refused");
 	is($node->psql('postgres', "SELECT * FROM $name()"), 0, '... and with its own not');
 }
 $node->stop;

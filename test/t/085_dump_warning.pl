@@ -40,7 +40,7 @@ is(said('pg_dump', 'd'), '', 'a database without the extension: silence');
 sql('CREATE EXTENSION kvfdw; CREATE TABLE heap (k int); INSERT INTO heap VALUES (1);' . kv_table('empty', 'k int, v text', 'k')
 	  . kv_table('truncated', 'k int', 'k') . kv_table('undone', 'k int', 'k') . 'INSERT INTO truncated VALUES (1); TRUNCATE truncated;
 	CREATE FOREIGN DATA WRAPPER others; CREATE SERVER other FOREIGN DATA WRAPPER others; CREATE FOREIGN TABLE foreigner (k int) SERVER other');
-sql('BEGIN; INSERT INTO undone VALUES (1); ROLLBACK; SELECT kvfdw_freeze(\'undone\')');
+sql('BEGIN; INSERT INTO undone VALUES (1); ROLLBACK; SELECT kvfdw_flush(\'undone\')');
 is(said('pg_dump', 'd'), '', 'tables without rows: silence');
 
 sql(q{CREATE TABLE mixed (k int, v text) PARTITION BY RANGE (k); CREATE TABLE mixed_1 PARTITION OF mixed FOR VALUES FROM (0) TO (10);

@@ -146,7 +146,7 @@ nothing_is_left('slots that change hands');
 nothing_is_left('slow clients');
 
 # ---- the process ends ----
-sub worker { return admission('worker') }
+sub worker { return admission('pid') }
 shut_door();
 my $holder = hold();
 my $s = session();
@@ -155,7 +155,7 @@ waiting(1);
 my $old = worker();
 kill 'TERM', $old;
 is(lines($s), 'row 8; tag SELECT 1', 'a paused session goes on when the process ends');
-wait_for('another process', 180, sub { worker() !~ /^(|$old)$/ && admission('"limit"') eq '1' });
+wait_for('another process', 180, sub { worker() !~ /^(|$old)$/ && admission('session_limit') eq '1' });
 pass('... which is started again');
 open_door();
 lines($holder);
@@ -174,7 +174,7 @@ for my $victim ('the process', 'a holder', 'a paused session')
 	undef $_ for @s, $holder;
 	@s = ();
 	wait_for('the server', 180, sub { my ($rc) = $node->psql('postgres', 'SELECT 1'); $rc == 0 });
-	wait_for('the process', 180, sub { admission('"limit"') eq '1' });
+	wait_for('the process', 180, sub { admission('session_limit') eq '1' });
 	$s = session();
 	is(join(',', $s->ask('SELECT 10')), 10, '... and admission is there again');
 	undef $s;

@@ -64,7 +64,7 @@ SKIP:
 	$node->append_conf('postgresql.conf', "ssl = on\nlisten_addresses = '127.0.0.1'\n");
 	$node->append_conf('pg_hba.conf', "hostssl all all 127.0.0.1/32 trust\n");
 	$node->restart;
-	wait_for('the process', 180, sub { admission('"limit"') eq '1' });
+	wait_for('the process', 180, sub { admission('session_limit') eq '1' });
 
 	my $pipe = "$dir/tlspipe";
 	system("cc -O1 -o $pipe $FindBin::RealBin/../lib/tlspipe.c -lssl -lcrypto 2>/dev/null") == 0 or skip 'there is no compiler or no libssl', 4;

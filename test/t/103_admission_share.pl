@@ -158,11 +158,11 @@ wait_for('a choice', 180, sub {
 	my $before = $ends->();
 	$node->safe_psql('postgres', 'SELECT kvfdw_admission_tune()');
 	wait_for('the end of a measurement', 180, sub { $ends->() > $before && admission('tuning') eq 'f' });
-	admission('tuned_at') ne '' });
-is(admission(q{tuned_at BETWEEN now() - interval '10 minutes' AND clock_timestamp() + interval '1 second'}), 't', 'when that was is told');
+	admission('last_tuned') ne '' });
+is(admission(q{last_tuned BETWEEN now() - interval '10 minutes' AND clock_timestamp() + interval '1 second'}), 't', 'when that was is told');
 my $limits = admission('tuned_limits');
 like($limits, qr/^\{\d+,\d+,0(,\d+){0,2}\}$/, 'throughput is measured at two limits, without one, at the model\'s, and between them');
-my $limit = admission('"limit"');
+my $limit = admission('session_limit');
 ok($limit eq '' || $limits =~ /[{,]$limit[,}]/, 'one of them is in force') or diag "$limit of $limits";
 is(admission('cardinality(tuned_throughputs) = cardinality(tuned_limits) AND 0 < ALL (tuned_throughputs)'), 't', 'each has a throughput');
 # another one, which lasts until they are gone
@@ -171,7 +171,7 @@ $node->safe_psql('postgres', 'SELECT kvfdw_admission_tune()');
 wait_for('the measurement', 180, sub { admission('tuning') eq 't' });
 stop_clients();
 wait_for('it to be given up', 180, sub { admission('tuning') eq 'f' });
-is(admission('"limit"'), $limit, 'a measurement is given up when the clients go, and the limit is as it was');
+is(admission('session_limit'), $limit, 'a measurement is given up when the clients go, and the limit is as it was');
 $node->stop;
 
 # ---- the model by itself ----

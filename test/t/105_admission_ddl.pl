@@ -41,7 +41,7 @@ my @ddl = ('CREATE INDEX i ON t (v)', 'CREATE INDEX CONCURRENTLY j ON t (v)', 'A
 	'ALTER TABLE t ADD COLUMN w int DEFAULT 5', 'ALTER TABLE t ALTER COLUMN v TYPE bigint', 'VACUUM FULL t', 'CLUSTER t USING l', 'TRUNCATE t', 'INSERT INTO t SELECT g, 10 FROM generate_series(1, 7) g',
 	'DROP INDEX CONCURRENTLY j', 'DROP INDEX l', 'CREATE TABLE fresh (k int)', 'DROP TABLE fresh', 'DROP TABLE away', 'CREATE DATABASE other', 'ALTER DATABASE other RENAME TO another', 'DROP DATABASE another');
 push @ddl, 'ALTER FOREIGN TABLE kv ALTER COLUMN v SET DEFAULT $$new$$', 'ALTER FOREIGN TABLE kv ADD COLUMN w int DEFAULT 5', 'TRUNCATE kv', q{ALTER FOREIGN TABLE kv OPTIONS (ADD wal 'keys')},
-  'ALTER FOREIGN TABLE kv DROP COLUMN w', 'SELECT kvfdw_freeze($$kv$$)' unless heap_only();
+  'ALTER FOREIGN TABLE kv DROP COLUMN w', 'SELECT kvfdw_flush($$kv$$)' unless heap_only();
 for (@ddl)
 {
 	note $_;

@@ -14,7 +14,7 @@ my $node = gate_cluster('advance');
 my $boss = boss();
 my ($s, $holder);
 
-sub missed { return admission('missed') }
+sub missed { return admission('missed_turns') }
 sub end_of { my ($session) = @_; eval { $session->receive while 1 }; return $@; }
 
 # What has been sent to it before has been served.
@@ -49,7 +49,7 @@ $s->send('SELECT 1');
 is(notified($s, 'three'), 'notify news three', '... nor for the one that follows');
 let_in($holder);
 is(lines($s), 'row 1; tag SELECT 1', 'a request that is there when its turn comes is executed');
-is(admission("pauses - $pauses || ' ' || missed"), '1 0', '... after a pause, and no turn was missed');
+is(admission("pauses - $pauses || ' ' || missed_turns"), '1 0', '... after a pause, and no turn was missed');
 ($s, $holder) = after_turn();
 $s->put('Q' . pack('N', 4 + 11) . 'SELECT');
 let_in($holder);

@@ -48,7 +48,7 @@ sub started
 	kill_all($node);
 	copy("$gap/00000.00000001.log", "$gap/log1") or die "log 1: $!";
 	started('gap');
-	for (1 .. 2) { $node->safe_psql('postgres', "SELECT kvfdw_freeze('gap')"); both('gap', "$_ * 1000, $_ * 1000 + 100"); }
+	for (1 .. 2) { $node->safe_psql('postgres', "SELECT kvfdw_flush('gap')"); both('gap', "$_ * 1000, $_ * 1000 + 100"); }
 	my $lone = create('lone', 'none', 1, '1, 300');
 	kill_all($node);
 	ok(-e "$gap/00000.00000003.log", 'gap: the third key log');

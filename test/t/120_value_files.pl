@@ -46,7 +46,7 @@ sub sound
 		is(tables_differ($node, "t_$level", 'heap', 'k'), '', "$when: $level has heap's rows");
 		is($node->safe_psql('postgres', "SELECT file, problem FROM kvfdw_check('t_$level')"), '', "$when: $level is sound");
 		my $files = keys %{ { chunks("t_$level") } };
-		is($node->safe_psql('postgres', "SELECT chunks FROM kvfdw_stat_tables WHERE relid = 't_$level'::regclass"), $files - ($spare // 0), "$when: $level has the chunks that it lists");
+		is($node->safe_psql('postgres', "SELECT value_files FROM kvfdw_stat_tables WHERE relid = 't_$level'::regclass"), $files - ($spare // 0), "$when: $level has the chunks that it lists");
 	}
 	return;
 }
@@ -81,7 +81,7 @@ my %of_class = map { class_of($_) => 1 } keys %{ { chunks('t_full') } };
 ok($of_class{4}, 'a value of more than a quarter of a chunk has one of a larger class');
 sound('grown');
 run_all("DELETE FROM TABLE_ WHERE k > 100000");
-$node->safe_psql('postgres', join ';', map { "SELECT kvfdw_freeze('t_$_')" } @levels);
+$node->safe_psql('postgres', join ';', map { "SELECT kvfdw_flush('t_$_')" } @levels);
 sound('frozen');
 $node->restart;
 sound('started again');
@@ -123,7 +123,7 @@ for my $point (qw(value_file_created value_file_closed large_value_reserved))
 
 # ---- killed while a flush has just listed an open value file, and others came behind ----
 grow(200);
-$node->safe_psql('postgres', join ';', map { "SELECT kvfdw_freeze('t_$_')" } @levels);
+$node->safe_psql('postgres', join ';', map { "SELECT kvfdw_flush('t_$_')" } @levels);
 grow(400);
 kill_all($node);
 restart_killed($node);
@@ -225,7 +225,7 @@ for my $level (@levels)
 	is(tables_differ($reader, "t_$level", 'heap', 'k'), '', "$level: the old directory has heap's rows");
 	is($reader->safe_psql('postgres', "SELECT file, problem FROM kvfdw_check('t_$level')"), '', "$level: it is sound");
 	is(version("$dir/table"), 3, "$level: older libraries refuse it from now on");
-	$reader->safe_psql('postgres', "INSERT INTO t_$level SELECT g, 'new ' || g FROM generate_series(1, 500) g; UPDATE t_$level SET v = 'changed' WHERE k % 3 = 0; SELECT kvfdw_freeze('t_$level')");
+	$reader->safe_psql('postgres', "INSERT INTO t_$level SELECT g, 'new ' || g FROM generate_series(1, 500) g; UPDATE t_$level SET v = 'changed' WHERE k % 3 = 0; SELECT kvfdw_flush('t_$level')");
 	is(version("$dir/00000.manifest"), 2, "$level: the next manifest lists chunks");
 }
 $reader->safe_psql('postgres', "INSERT INTO heap SELECT g, 'new ' || g FROM generate_series(1, 500) g; UPDATE heap SET v = 'changed' WHERE k % 3 = 0");

@@ -63,7 +63,7 @@ sub same
 	is(answer($node, "SELECT file, problem FROM kvfdw_check('$t')"), '', "$t, $when: sound");
 	# a value file that leaves the list goes a little later
 	my ($listed, @files);
-	my $agree = eval { wait_for('lists', sub { $listed = answer($node, "SELECT chunks FROM kvfdw_stat_tables WHERE relid = '$t'::regclass"); @files = chunks($t); return $listed eq @files; }) };
+	my $agree = eval { wait_for('lists', sub { $listed = answer($node, "SELECT value_files FROM kvfdw_stat_tables WHERE relid = '$t'::regclass"); @files = chunks($t); return $listed eq @files; }) };
 	ok($agree, "$t, $when: each chunk is in one list") or diag("listed: $listed, there: @files");
 	return;
 }
@@ -177,7 +177,7 @@ my $large = "repeat('large', 80000)";
 create('back', 'none', 1);
 both('back', "INSERT INTO TABLE_ $value(1, 14) g");
 {
-	my $freeze = psql_writer($node, "SET kvfdw.stop_points = 'flush_before_merge=wait'; SELECT kvfdw_freeze('back');", 'freeze');
+	my $freeze = psql_writer($node, "SET kvfdw.stop_points = 'flush_before_merge=wait'; SELECT kvfdw_flush('back');", 'freeze');
 	stopped($node, 'flush_before_merge');
 	both('back', 'DELETE FROM TABLE_ WHERE k = 1');
 	is(scalar(my @made = chunks('back')), 2, 'back: a chunk for a slot');
@@ -207,7 +207,7 @@ create('few', 'none', 1);
 create('many', 'full', 4);
 both('few', "INSERT INTO TABLE_ SELECT g, repeat(md5(g::text), 200) FROM generate_series(1, 100) g");
 both('many', "INSERT INTO TABLE_ SELECT g * 4200000, repeat(md5(g::text), 200) FROM generate_series(-500, 500) g");
-$node->safe_psql('postgres', "SELECT kvfdw_freeze('few'), kvfdw_freeze('many')");
+$node->safe_psql('postgres', "SELECT kvfdw_flush('few'), kvfdw_flush('many')");
 {
 	my $all = 'SELECT count(v), md5(string_agg(v, $$$$ ORDER BY k)) FROM';
 	my ($few, $many) = map { answer($node, "$all h_$_") } qw(few many);

@@ -18,7 +18,7 @@ plan skip_all => 'needs fault injection' unless has_faults($node);
 my @levels = qw(full keys none);
 
 sub run_all { return $node->safe_psql('postgres', join ';', map { (my $s = $_[0]) =~ s/\bTABLE_\b/$_/g; $s } 'heap', map { "t_$_" } @levels); }
-sub freeze { my (@which) = @_; return $node->safe_psql('postgres', join ';', map { "SELECT kvfdw_freeze('t_$_')" } @which ? @which : @levels); }
+sub freeze { my (@which) = @_; return $node->safe_psql('postgres', join ';', map { "SELECT kvfdw_flush('t_$_')" } @which ? @which : @levels); }
 sub stat_of { my ($level, $columns) = @_; return $node->safe_psql('postgres', "SELECT $columns FROM kvfdw_stat_tables WHERE relid = 't_$level'::regclass"); }
 
 sub files
@@ -38,7 +38,7 @@ sub sound
 		is($node->safe_psql('postgres', "SELECT file, problem FROM kvfdw_check('t_$level')"), '', "$when: $level is sound");
 		# one that is released meanwhile leaves the directory before it leaves the list
 		my $counts;
-		my $agree = eval { wait_for('files and lists to agree', sub { $counts = join ' ', files($level), stat_of($level, 'chunks + retired_chunks'); return $counts =~ /^(\d+) \1$/ }) };
+		my $agree = eval { wait_for('files and lists to agree', sub { $counts = join ' ', files($level), stat_of($level, 'value_files + obsolete_value_files'); return $counts =~ /^(\d+) \1$/ }) };
 		ok($agree, "$when: $level has the chunks that it lists, and those that are retired") or diag $counts;
 	}
 	return;
@@ -50,7 +50,7 @@ sub released
 	my ($when, @which) = @_;
 	for my $level (@which ? @which : @levels)
 	{
-		ok(eval { wait_for("release of what $level has retired", sub { stat_of($level, 'retired_chunks') == 0 }) }, "$when: nothing of $level stays retired");
+		ok(eval { wait_for("release of what $level has retired", sub { stat_of($level, 'obsolete_value_files') == 0 }) }, "$when: nothing of $level stays retired");
 	}
 	ok(eval { wait_for('the maintainer to free it', sub { !(() = glob "$data/kvfdw/dropped.*") }) }, "$when: it is freed");
 	return;
@@ -86,14 +86,14 @@ my %before = map { $_ => files($_) } @levels;
 freeze();
 released('changed', qw(full none));
 sound('changed');
-cmp_ok(stat_of('keys', 'retired_chunks'), '>', 5, 'keys: chunks wait');
-is(stat_of('keys', 'retired_waits_for'), 'checkpoint', 'for a checkpoint');
+cmp_ok(stat_of('keys', 'obsolete_value_files'), '>', 5, 'keys: chunks wait');
+is(stat_of('keys', 'obsolete_waiting_for'), 'checkpoint', 'for a checkpoint');
 $node->safe_psql('postgres', 'CHECKPOINT');
 released('checkpoint', 'keys');
 sound('checkpoint');
 for my $level (@levels)
 {
-	wait_for("chunks of $level to be freed", sub { stat_of($level, 'retired_bytes, retired_waits_for IS NULL') eq '0|t' });
+	wait_for("chunks of $level to be freed", sub { stat_of($level, 'obsolete_bytes, obsolete_waiting_for IS NULL') eq '0|t' });
 	pass("$level: nothing is retired");
 }
 
@@ -102,16 +102,16 @@ for my $level (@levels)
 	$node->safe_psql('postgres', 'CREATE DATABASE one');
 	my $one = sub { return $node->safe_psql('one', "SET kvfdw.stop_points = ''; $_[0]") };
 	my $values = "rpad(md5(g::text), 4000, 'x') FROM generate_series(1, 300) g";
-	$one->('CREATE EXTENSION kvfdw; ' . kv_table('t', 'k int, v text', 'k') . "INSERT INTO t SELECT g, $values; SELECT kvfdw_freeze('t'); UPDATE t SET v = reverse(v) WHERE k > 50");
+	$one->('CREATE EXTENSION kvfdw; ' . kv_table('t', 'k int, v text', 'k') . "INSERT INTO t SELECT g, $values; SELECT kvfdw_flush('t'); UPDATE t SET v = reverse(v) WHERE k > 50");
 	worker_stop_points($node, 'value_file_released=wait,free_step=wait');
-	$one->("SELECT kvfdw_freeze('t')");
+	$one->("SELECT kvfdw_flush('t')");
 	stopped($node, 'value_file_released');
-	my $bytes = $one->('SELECT value_file_bytes + retired_bytes FROM kvfdw_stat_tables WHERE retired_chunks > 5');
-	my $look = psql_writer($node, "\\connect one\nSET kvfdw.stop_points = 'stat_freeing=wait';\nSELECT value_file_bytes + retired_bytes FROM kvfdw_stat_tables", 'look');
+	my $bytes = $one->('SELECT value_file_bytes + obsolete_bytes FROM kvfdw_stat_tables WHERE obsolete_value_files > 5');
+	my $look = psql_writer($node, "\\connect one\nSET kvfdw.stop_points = 'stat_freeing=wait';\nSELECT value_file_bytes + obsolete_bytes FROM kvfdw_stat_tables", 'look');
 	stopped($node, 'stat_freeing');
 	worker_stop_points($node, 'free_step=wait');
 	go_on($node, 'value_file_released');
-	wait_for('chunks to be released', sub { $one->('SELECT retired_chunks FROM kvfdw_stat_tables') == 0 });
+	wait_for('chunks to be released', sub { $one->('SELECT obsolete_value_files FROM kvfdw_stat_tables') == 0 });
 	cmp_ok(go_on($node, 'stat_freeing', $look), '<=', $bytes, 'what is released meanwhile is not counted twice');
 	worker_stop_points($node, '');
 	go_on($node, 'free_step');
@@ -125,8 +125,8 @@ for my $level (@levels)
 	change();
 	freeze();
 	$node->safe_psql('postgres', 'CHECKPOINT');
-	wait_for('an image', sub { stat_of($_, 'retired_waits_for') eq 'backup' }) for @levels;
-	cmp_ok(stat_of($_, 'retired_chunks'), '>', 5, "$_: chunks wait while a base backup runs") for @levels;
+	wait_for('an image', sub { stat_of($_, 'obsolete_waiting_for') eq 'backup' }) for @levels;
+	cmp_ok(stat_of($_, 'obsolete_value_files'), '>', 5, "$_: chunks wait while a base backup runs") for @levels;
 	sound('while a backup runs');
 	$backup->query_safe("SELECT 1 FROM pg_backup_stop()");
 	$backup->quit;
@@ -141,7 +141,7 @@ for my $point (qw(flush_before_manifest flush_after_manifest))
 	{
 		change();
 		my $ready = times_ready($node);
-		$node->psql('postgres', "SET kvfdw.stop_points = '$point=kill'; SELECT kvfdw_freeze('t_$level')");
+		$node->psql('postgres', "SET kvfdw.stop_points = '$point=kill'; SELECT kvfdw_flush('t_$level')");
 		ready_again($node, $ready);
 		sound("killed at $point of $level", $level);
 	}
@@ -165,7 +165,7 @@ for my $point (qw(image_wanted image_captured image_synced image_renamed image_w
 	{
 		change();
 		kill_at($point, sub {
-			$node->safe_psql('postgres', "SET kvfdw.stop_points = ''; SELECT kvfdw_freeze('t_$level')");
+			$node->safe_psql('postgres', "SET kvfdw.stop_points = ''; SELECT kvfdw_flush('t_$level')");
 			$node->safe_psql('postgres', 'CHECKPOINT') if $level eq 'keys' && $point eq 'value_file_released';
 		});
 		sound("killed at $point of $level", $level);

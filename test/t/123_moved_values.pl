@@ -20,7 +20,7 @@ plan skip_all => 'needs fault injection' unless has_faults($node);
 my $value = 'rpad(md5(g::text), 2000 + g * 37 % 3000, md5(g::text))';
 $node->safe_psql('postgres', kv_table('t', 'k int, v text', 'k') . kv_table('o', 'k int, v text', 'k') . 'CREATE TABLE h_t (k int PRIMARY KEY, v text); CREATE TABLE h_o (k int PRIMARY KEY, v text);'
 	. join ';', map { ("INSERT INTO ${_}t SELECT (g::bigint * g * g % 3011)::int, $value FROM generate_series(1, 3010) g", "INSERT INTO ${_}o SELECT g, $value FROM generate_series(1, 1500) g") } '', 'h_');
-$node->safe_psql('postgres', "SET kvfdw.test_compact = off; SELECT kvfdw_freeze('$_'); ANALYZE $_; ANALYZE h_$_") for qw(t o);
+$node->safe_psql('postgres', "SET kvfdw.test_compact = off; SELECT kvfdw_flush('$_'); ANALYZE $_; ANALYZE h_$_") for qw(t o);
 
 sub stat_of { my ($table, $column) = @_; return $node->safe_psql('postgres', "SELECT $column FROM kvfdw_stat_tables WHERE relid = '$table'::regclass"); }
 
@@ -32,9 +32,9 @@ sub move
 	$n++;
 	# what has closed the value file that was open
 	$node->safe_psql('postgres', "INSERT INTO $table SELECT $n * 100 + g, repeat(md5(g::text), 1900) FROM generate_series(1, 80) g");
-	$node->safe_psql('postgres', "SELECT kvfdw_freeze('$table')");
+	$node->safe_psql('postgres', "SELECT kvfdw_flush('$table')");
 	$node->safe_psql('postgres', "DELETE FROM $table WHERE k > 10000000");
-	wait_for("release of what $table has retired", sub { stat_of($table, 'retired_chunks') == 0 });
+	wait_for("release of what $table has retired", sub { stat_of($table, 'obsolete_value_files') == 0 });
 	wait_for('the maintainer to free it', sub { !(() = glob "$data/kvfdw/dropped.*") });
 	return;
 }
@@ -43,7 +43,7 @@ sub move
 sub moved
 {
 	my ($what, $sql, $table, $stays) = @_;
-	my $reads = stat_of($table, 'moved_reads');
+	my $reads = stat_of($table, 'relocated_reads');
 	(my $heap = $sql) =~ s/\bT\b/h_$table/g;
 	$sql =~ s/\bT\b/$table/g;
 	my $expected = $node->safe_psql('postgres', "BEGIN; $heap; ROLLBACK");
@@ -54,7 +54,7 @@ sub moved
 	stopped($node, 'fetch_planned');
 	move($table);
 	is(go_on($node, 'fetch_planned', $w), "$expected\n", "$what has heap's rows");
-	cmp_ok(stat_of($table, 'moved_reads'), '>', $reads, "$what: values were looked up again");
+	cmp_ok(stat_of($table, 'relocated_reads'), '>', $reads, "$what: values were looked up again");
 	return;
 }
 my $digest = q{SELECT count(*), md5(string_agg(md5(v), '' ORDER BY k)) FROM T WHERE k < 10000000};
@@ -105,7 +105,7 @@ sub waited
 {
 	my ($what, $change, $sql, $expected, $stops) = @_;
 	my $holder = $node->background_psql('postgres');
-	my $reads = stat_of('t', 'moved_reads');
+	my $reads = stat_of('t', 'relocated_reads');
 	$holder->query_safe("BEGIN; $change");
 	move('t');
 	my $w = psql_writer($node, "SET kvfdw.stop_points = 'fetch_planned=wait'; $sql;", 'waiter');
@@ -123,7 +123,7 @@ sub waited
 	}
 	move('t');
 	is(go_on($node, 'fetch_planned', $w), $expected, $what);
-	cmp_ok(stat_of('t', 'moved_reads'), '>', $reads, "$what: values were looked up again");
+	cmp_ok(stat_of('t', 'relocated_reads'), '>', $reads, "$what: values were looked up again");
 	return;
 }
 my $long = "repeat('waited for', 400)";
@@ -135,13 +135,13 @@ $node->safe_psql('postgres', "DELETE FROM h_t WHERE k = 1000; INSERT INTO h_t SE
 # ---- a row that an INSERT meets ----
 {
 	move('t');
-	my $reads = stat_of('t', 'moved_reads');
+	my $reads = stat_of('t', 'relocated_reads');
 	my $upsert = "INSERT INTO t VALUES (5000001, 'new') ON CONFLICT (k) DO UPDATE SET v = t.v || EXCLUDED.v WHERE random() >= 0 RETURNING length(t.v)";
 	my $w = psql_writer($node, "SET kvfdw.stop_points = 'fetch_planned=wait'; $upsert;", 'upsert');
 	stopped($node, 'fetch_planned');
 	move('t');
 	is(go_on($node, 'fetch_planned', $w), "4004\n", 'what ON CONFLICT has locked is read');
-	cmp_ok(stat_of('t', 'moved_reads'), '>', $reads, 'it was looked up again');
+	cmp_ok(stat_of('t', 'relocated_reads'), '>', $reads, 'it was looked up again');
 	$node->safe_psql('postgres', "UPDATE h_t SET v = v || 'new' WHERE k = 5000001");
 }
 is(tables_differ($node, $_, "h_$_", 'k'), '', "$_: all rows are heap's") for qw(t o);

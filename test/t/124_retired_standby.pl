@@ -30,14 +30,14 @@ sub retires
 	{
 		change();
 		$primary->wait_for_catchup('standby', 'replay', $primary->lsn('flush'));
-		last if eval { wait_for('the standby to retire chunks', 6, sub { stat_of($standby, 'retired_chunks') > 0 }) };
+		last if eval { wait_for('the standby to retire chunks', 6, sub { stat_of($standby, 'obsolete_value_files') > 0 }) };
 	}
-	return cmp_ok(stat_of($standby, 'retired_chunks'), '>', 0, 'the standby retires chunks');
+	return cmp_ok(stat_of($standby, 'obsolete_value_files'), '>', 0, 'the standby retires chunks');
 }
 
 retires();
-is(stat_of($standby, 'retired_waits_for'), 'image', 'they wait for an image, which comes with a DURABLE');
-is(stat_of($primary, 'retired_chunks'), '0', 'the primary has retired none');
+is(stat_of($standby, 'obsolete_waiting_for'), 'image', 'they wait for an image, which comes with a DURABLE');
+is(stat_of($primary, 'obsolete_value_files'), '0', 'the primary has retired none');
 same_as_heap($standby, 'standby');
 
 # ---- a snapshot that is older than all that ----
@@ -57,7 +57,7 @@ same_as_heap($standby, 'standby');
 
 # ---- released with the primary's checkpoint ----
 $primary->safe_psql('postgres', 'CHECKPOINT');
-ok(eval { wait_for('release on the standby', sub { stat_of($standby, 'retired_chunks') == 0 || ($primary->safe_psql('postgres', 'CHECKPOINT') && 0) }) }, 'a checkpoint of the primary releases them');
+ok(eval { wait_for('release on the standby', sub { stat_of($standby, 'obsolete_value_files') == 0 || ($primary->safe_psql('postgres', 'CHECKPOINT') && 0) }) }, 'a checkpoint of the primary releases them');
 ok(eval { wait_for('the maintainer to free them', sub { !(() = glob $standby->data_dir . "/kvfdw/dropped.*") }) }, 'they are freed');
 same_as_heap($standby, 'released');
 
@@ -85,8 +85,8 @@ $standby->promote;
 wait_for('promotion', sub { $standby->safe_psql('postgres', 'SELECT pg_is_in_recovery()') eq 'f' });
 same_as_heap($standby, 'promoted');
 $standby->safe_psql('postgres', "UPDATE $_ SET v = 'after' WHERE k % 3 = 0") for qw(t heap);
-$standby->safe_psql('postgres', q{SELECT kvfdw_freeze('t')});
-ok(eval { wait_for('release', sub { stat_of($standby, 'retired_chunks') == 0 }) }, 'what is retired then goes without a checkpoint');
+$standby->safe_psql('postgres', q{SELECT kvfdw_flush('t')});
+ok(eval { wait_for('release', sub { stat_of($standby, 'obsolete_value_files') == 0 }) }, 'what is retired then goes without a checkpoint');
 same_as_heap($standby, 'gone on with');
 $standby->stop;
 done_testing();

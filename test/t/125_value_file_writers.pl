@@ -26,8 +26,8 @@ sub fill
 # Flush, until nothing is retired and the rest is freed.
 sub settle
 {
-	$node->safe_psql('postgres', q{SELECT kvfdw_freeze('t')});
-	wait_for('release', sub { $node->safe_psql('postgres', q{SELECT retired_chunks FROM kvfdw_stat_tables WHERE relid = 't'::regclass}) == 0 });
+	$node->safe_psql('postgres', q{SELECT kvfdw_flush('t')});
+	wait_for('release', sub { $node->safe_psql('postgres', q{SELECT obsolete_value_files FROM kvfdw_stat_tables WHERE relid = 't'::regclass}) == 0 });
 	wait_for('the maintainer', sub { !(() = glob "$data/kvfdw/dropped.*") });
 	return;
 }
@@ -60,11 +60,11 @@ same('extent moved');
 
 # ---- entries behind the merge name a value file that is closed before it ends ----
 fill(5);
-$w = psql_writer($node, q{SET kvfdw.stop_points = 'flush_before_merge=wait'; SELECT kvfdw_freeze('t');}, 'freeze');
+$w = psql_writer($node, q{SET kvfdw.stop_points = 'flush_before_merge=wait'; SELECT kvfdw_flush('t');}, 'freeze');
 stopped($node, 'flush_before_merge');
 fill(300);
 is(go_on($node, 'flush_before_merge', $w), "\n", 'a merge goes on when others have closed chunks');
-wait_for('release', sub { $node->safe_psql('postgres', q{SELECT retired_chunks FROM kvfdw_stat_tables WHERE relid = 't'::regclass}) == 0 });
+wait_for('release', sub { $node->safe_psql('postgres', q{SELECT obsolete_value_files FROM kvfdw_stat_tables WHERE relid = 't'::regclass}) == 0 });
 same('merged');
 kill_all($node);
 restart_killed($node);

@@ -19,7 +19,7 @@ my @levels = qw(full keys none);
 my $round = 0;
 sub run_all { return $node->safe_psql('postgres', join ';', map { (my $s = $_[0]) =~ s/\bTABLE_\b/$_/g; $s } 'heap', map { "t_$_" } @levels); }
 sub change { $round++; return run_all("UPDATE TABLE_ SET v = rpad(md5((k * $round)::text), 1500 + k * 37 % 3000, md5(k::text)) WHERE k % 2 = $round % 2"); }
-sub retired { my ($level) = @_; return $node->safe_psql('postgres', "SELECT retired_chunks FROM kvfdw_stat_tables WHERE relid = 't_$level'::regclass"); }
+sub retired { my ($level) = @_; return $node->safe_psql('postgres', "SELECT obsolete_value_files FROM kvfdw_stat_tables WHERE relid = 't_$level'::regclass"); }
 # The server is killed, and its machine, with whatever waits at these points.
 my $boots = 0;
 sub power
@@ -56,7 +56,7 @@ for my $level (@levels)
 	worker_stop_points($node, 'image_captured=wait,image_wanted=wait');
 	my $w = psql_writer($node, 'CHECKPOINT;', 'checkpoint');
 	stopped($node, 'image_captured');
-	$node->safe_psql('postgres', "SET kvfdw.stop_points = ''; SELECT kvfdw_freeze('t_$level')");
+	$node->safe_psql('postgres', "SET kvfdw.stop_points = ''; SELECT kvfdw_flush('t_$level')");
 	cmp_ok(retired($level), '>', 5, "$level: chunks leave the list while an image is made that lists them");
 	is(go_on($node, 'image_captured', $w), '', 'it is made');
 	stopped($node, 'image_wanted');
@@ -72,7 +72,7 @@ for my $level (@levels)
 	$node->safe_psql('postgres', 'CHECKPOINT');
 	worker_stop_points($node, 'image_wanted=wait');
 	my $times = times_ready($node);
-	$node->psql('postgres', "SET kvfdw.stop_points = 'flush_after_manifest=kill'; SELECT kvfdw_freeze('t_$level')");
+	$node->psql('postgres', "SET kvfdw.stop_points = 'flush_after_manifest=kill'; SELECT kvfdw_flush('t_$level')");
 	ready_again($node, $times);
 	$node->safe_psql('postgres', "SELECT count(*) FROM t_$_") for @levels;
 	if ($level eq 'none') { stopped($node, 'image_wanted'); cmp_ok(retired('none'), '>', 5, 'what only the image lists is retired'); }
@@ -84,11 +84,11 @@ for my $level (@levels)
 {
 	# nothing but this table needs images
 	my $keys = sub { my ($sql) = @_; return $node->safe_psql('postgres', join ';', map { $sql =~ s/TABLE_/$_/r } qw(heap t_keys)) };
-	my $freeze = "SET kvfdw.stop_points = ''; SET kvfdw.test_compact = off; SELECT kvfdw_freeze('t_keys')";
+	my $freeze = "SET kvfdw.stop_points = ''; SET kvfdw.test_compact = off; SELECT kvfdw_flush('t_keys')";
 	$node->safe_psql('postgres', 'CHECKPOINT');
 	$keys->('UPDATE TABLE_ SET v = reverse(v) WHERE k % 2 = 0');
-	$node->safe_psql('postgres', "SELECT kvfdw_freeze('t_keys')");
-	wait_for('chunks that wait for a checkpoint', sub { $node->safe_psql('postgres', "SELECT retired_waits_for FROM kvfdw_stat_tables WHERE relid = 't_keys'::regclass") eq 'checkpoint' });
+	$node->safe_psql('postgres', "SELECT kvfdw_flush('t_keys')");
+	wait_for('chunks that wait for a checkpoint', sub { $node->safe_psql('postgres', "SELECT obsolete_waiting_for FROM kvfdw_stat_tables WHERE relid = 't_keys'::regclass") eq 'checkpoint' });
 	$keys->("UPDATE TABLE_ SET v = 'in the log that the image before ends in' WHERE k < 4");
 	$node->safe_psql('postgres', $freeze);
 	my $at = -s $node->logfile;
@@ -111,7 +111,7 @@ for my $level (@levels)
 	is(answer($node, "SELECT file, problem FROM kvfdw_check('t_keys')"), '', 'power goes behind an image that failed: sound');
 	$node->safe_psql('postgres', "UPDATE t_$_ t SET v = heap.v FROM heap WHERE heap.k = t.k AND heap.v <> t.v") for qw(full none);
 }
-$node->safe_psql('postgres', "SELECT kvfdw_freeze('t_$_')") for @levels;
+$node->safe_psql('postgres', "SELECT kvfdw_flush('t_$_')") for @levels;
 $node->safe_psql('postgres', 'CHECKPOINT');
 ok(eval { wait_for('release', sub { !grep { retired($_) > 0 } @levels }) }, 'in the end nothing stays retired');
 same('in the end');

@@ -41,7 +41,7 @@ sub sound
 	# the directory before it leaves the list
 	my ($known, @files);
 	my $agree = eval { wait_for('files and lists to agree', sub {
-		$known = query("SELECT chunks + retired_chunks FROM kvfdw_stat_tables WHERE relid = 't_$level'::regclass");
+		$known = query("SELECT value_files + obsolete_value_files FROM kvfdw_stat_tables WHERE relid = 't_$level'::regclass");
 		@files = glob "$dir{$level}/*.val";
 		return @files == $known;
 	}) };
@@ -56,7 +56,7 @@ sub compact_until
 	unlink glob "$data/kvfdw/{waiting,step,continue}.*";
 	my $session = psql_writer($node, "SET kvfdw.stop_points = '$point=wait'; SET kvfdw.compact_memory = '4MB'; SELECT kvfdw_compact('t_$level', true)", "compact$round");
 	stopped($node, $point);
-	until (query('SELECT phase FROM kvfdw_stat_compact') eq ($point =~ /^flush/ ? 'switching' : $point eq 'compact_chosen' ? 'choosing' : 'moving'))
+	until (query(q{SELECT phase FROM kvfdw_stat_progress WHERE command = 'compact'}) eq ($point =~ /^flush/ ? 'switching' : $point eq 'compact_chosen' ? 'choosing' : 'moving'))
 	{
 		step_on($node, $point);
 	}
@@ -128,13 +128,13 @@ for my $level (@levels)
 {
 	my $table = "idle_$level";
 	query(kv_table($table, 'k int, v text', 'k', "wal '$level', shards '1'") . "INSERT INTO $table SELECT g, repeat(md5(g::text), 100) FROM generate_series(1, 200) g");
-	query("SELECT kvfdw_freeze('$table'); CHECKPOINT");
+	query("SELECT kvfdw_flush('$table'); CHECKPOINT");
 	for my $time (1 .. 2)
 	{
 		unlink glob "$data/kvfdw/{waiting,step,continue}.*";
 		my $session = psql_writer($node, "SET kvfdw.stop_points = 'flush_before_merge=wait'; SELECT kvfdw_compact('$table', true)", "idle_$level$time");
 		stopped($node, 'flush_before_merge');
-		query('SELECT pg_cancel_backend(pid) FROM kvfdw_stat_compact');
+		query(q{SELECT pg_cancel_backend(pid) FROM kvfdw_stat_progress WHERE command = 'compact'});
 		like(outcome($session), qr/canceling statement/, "$table: cancelled before the merge");
 	}
 	is(outcome(psql_writer($node, 'CHECKPOINT', "checkpoint_$level")), '', 'a checkpoint completes');

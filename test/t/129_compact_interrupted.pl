@@ -50,7 +50,7 @@ for my $fault ('value_extend:1+:ENOSPC', 'value_extend:4+:ENOSPC', 'compact_writ
 {
 	my ($rc, undef, $err) = $node->psql('postgres', "SET kvfdw.fault = '$fault'; SELECT kvfdw_compact('t', true)");
 	isnt($rc, 0, "$fault ends it") if $fault !~ /short/;
-	is(query('SELECT count(*) FROM kvfdw_stat_compact'), '0', "$fault: nobody compacts");
+	is(query(q{SELECT count(*) FROM kvfdw_stat_progress WHERE command = 'compact'}), '0', "$fault: nobody compacts");
 	same($fault);
 	my %before = map { $_ => 1 } split / /, $files;
 	is(join(' ', grep { !$before{$_} } split / /, value_files()), '', "$fault: it leaves no file") if $fault !~ /short/;
@@ -68,9 +68,9 @@ for my $point (qw(compact_chosen compact_slice compact_written))
 		both("UPDATE TABLE_ SET v = v || 'c' WHERE k % 7 = 2");
 		$files = value_files();
 		my $session = session_at($point, "SELECT kvfdw_compact('t', true)");
-		is(query("SELECT $how(pid) FROM kvfdw_stat_compact"), 't', "$how at $point");
+		is(query("SELECT $how(pid) FROM kvfdw_stat_progress WHERE command = 'compact'"), 't', "$how at $point");
 		like(outcome($session), qr/canceling statement|terminating connection/, 'it ends');
-		wait_for('the role', sub { query('SELECT count(*) FROM kvfdw_stat_compact') == 0 });
+		wait_for('the role', sub { query(q{SELECT count(*) FROM kvfdw_stat_progress WHERE command = 'compact'}) == 0 });
 		same("$how at $point");
 		my %before = map { $_ => 1 } split / /, $files;
 		is(join(' ', grep { !$before{$_} } split / /, value_files()), '', 'and leaves no file');
@@ -96,7 +96,7 @@ both("TRUNCATE TABLE_; INSERT INTO TABLE_ $rows; UPDATE TABLE_ SET v = reverse(v
 	my $session = session_at('compact_slice', "SELECT kvfdw_compact('d', true)");
 	my $drop = psql_writer($node, 'DROP FOREIGN TABLE d', 'drop');
 	wait_for('DROP to wait', sub { query("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'") == 1 });
-	query('SELECT pg_cancel_backend(pid) FROM kvfdw_stat_compact');
+	query(q{SELECT pg_cancel_backend(pid) FROM kvfdw_stat_progress WHERE command = 'compact'});
 	like(outcome($session), qr/canceling statement/, 'cancelled for a DROP');
 	is(outcome($drop), '', 'which goes on');
 }
@@ -107,7 +107,7 @@ both("TRUNCATE TABLE_; INSERT INTO TABLE_ $rows; UPDATE TABLE_ SET v = reverse(v
 	my $second = psql_writer($node, "SET kvfdw.stop_points = ''; SELECT kvfdw_compact('t', true)", 'second');
 	wait_for('the second to wait', sub { query("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'KvfdwCompaction'") == 1 || query("SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%kvfdw_compact(%true)' AND wait_event = 'Extension'") >= 2 });
 	both('DELETE FROM TABLE_ WHERE k % 11 = 3');
-	query("SELECT kvfdw_freeze('t')");
+	query("SELECT kvfdw_flush('t')");
 	is(answer($node, 'SELECT count(*) FROM t'), query('SELECT count(*) FROM heap'), 'others read, write and freeze beside them');
 	same('while they run');
 	like(go_on($node, 'compact_slice', $first), qr/^\(\d+,\d+,\w*\)$/, 'the first');
@@ -121,9 +121,9 @@ both("TRUNCATE TABLE_; INSERT INTO TABLE_ $rows; UPDATE TABLE_ SET v = reverse(v
 	worker_stop_points($node, 'value_file_released=wait');
 	my $first = psql_writer($node, "SET kvfdw.stop_points = ''; SELECT kvfdw_compact('t', true)", 'waits_first');
 	stopped($node, 'value_file_released');
-	my $retired = stat_of('retired_chunks');
+	my $retired = stat_of('obsolete_value_files');
 	my $second = psql_writer($node, "SET kvfdw.stop_points = ''; SELECT kvfdw_compact('t', true)", 'waits_second');
-	wait_for('the second to wait', sub { stat_of('retired_chunks') > $retired && query('SELECT count(*) FROM kvfdw_stat_compact') == 0 });
+	wait_for('the second to wait', sub { stat_of('obsolete_value_files') > $retired && query(q{SELECT count(*) FROM kvfdw_stat_progress WHERE command = 'compact'}) == 0 });
 	worker_stop_points($node, 'image_wanted=wait');
 	go_on($node, 'value_file_released');
 	stopped($node, 'image_wanted');
@@ -138,7 +138,7 @@ both("TRUNCATE TABLE_; INSERT INTO TABLE_ $rows; UPDATE TABLE_ SET v = reverse(v
 	both("UPDATE TABLE_ SET v = v || 'n' WHERE k % 13 = 5");
 	my $pass = session_at('compact_chosen', "SET kvfdw.stop_points = 'compact_written=wait,compact_chosen=wait'; SELECT kvfdw_compact('t', true)");
 	both("UPDATE TABLE_ SET v = v || 'm' WHERE k % 13 = 6");
-	my $freeze = psql_writer($node, "SET kvfdw.stop_points = 'flush_before_manifest=wait'; SELECT kvfdw_freeze('t')", 'freeze');
+	my $freeze = psql_writer($node, "SET kvfdw.stop_points = 'flush_before_manifest=wait'; SELECT kvfdw_flush('t')", 'freeze');
 	stopped($node, 'flush_before_manifest');
 	go_on($node, 'compact_chosen');
 	stopped($node, 'compact_written');
@@ -164,7 +164,7 @@ my $right = query($sum);
 	both("UPDATE TABLE_ SET v = 'new ' || v WHERE k % 2 = 0 AND k < 5000; DELETE FROM TABLE_ WHERE k % 5 = 1 AND k < 5000");
 	is(query("SELECT waiting_for FROM kvfdw_compact('t', true)"), 'snapshot', 'versions for an old snapshot stay');
 	query('CHECKPOINT');
-	wait_for('the old chunks to go', sub { stat_of('retired_chunks') == 0 });
+	wait_for('the old chunks to go', sub { stat_of('obsolete_value_files') == 0 });
 	query("SELECT kvfdw_compact('t', true)");
 	query("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted");
 	like(outcome($holder), qr/terminating connection/, 'the old snapshot is looked through again');
@@ -179,7 +179,7 @@ same('without it');
 # ---- a value that cannot be read stays, and its value file ----
 {
 	query("UPDATE t SET v = 'damaged ' || repeat('d', 3000) WHERE k = 777; UPDATE heap SET v = 'damaged ' || repeat('d', 3000) WHERE k = 777");
-	query("SELECT kvfdw_freeze('t'); CHECKPOINT");
+	query("SELECT kvfdw_flush('t'); CHECKPOINT");
 	my ($file, $at);
 	for my $chunk (glob directory() . '/*.val')
 	{
@@ -198,9 +198,9 @@ same('without it');
 	my @said = slurp_file($node->logfile, $log) =~ /could not compact value file/g;
 	is(scalar @said, 1, 'a value that does not match its checksum is logged once');
 	query("SELECT kvfdw_compact('t')");
-	my $passes = stat_of('passes');
+	my $passes = stat_of('compactions');
 	query("SELECT kvfdw_compact('t')");
-	is(stat_of('passes'), $passes, 'its chunk is left alone');
+	is(stat_of('compactions'), $passes, 'its chunk is left alone');
 	is(query("SELECT problem FROM kvfdw_check('t')"), 'value does not match its checksum', 'it is damaged as before');
 	like(answer($node, 'SELECT * FROM t WHERE k = 777'), qr/does not match its checksum/, 'and never returned');
 	both("DELETE FROM TABLE_ WHERE k = 777");
@@ -225,7 +225,7 @@ for my $bad (qw(t u))
 
 	# a session waits for other things too, but not for so long
 	my $looks = 0;
-	my $both = q{SELECT count(*) = 2 AND NOT EXISTS (SELECT FROM kvfdw_stat_compact) FROM pg_stat_activity WHERE wait_event IN ('KvfdwCompaction', 'Extension') AND query LIKE 'SELECT waiting_for%'};
+	my $both = q{SELECT count(*) = 2 AND NOT EXISTS (SELECT FROM kvfdw_stat_progress WHERE command = 'compact') FROM pg_stat_activity WHERE wait_event IN ('KvfdwCompaction', 'Extension') AND query LIKE 'SELECT waiting_for%'};
 	wait_for('both to wait for images', sub { $looks = query($both) eq 't' ? $looks + 1 : 0; $looks == 5 });
 	chmod 0500, $dir or die;
 	worker_stop_points($node, '');
@@ -233,7 +233,7 @@ for my $bad (qw(t u))
 	is(outcome($session{$good}), "\n", "$good: compacted while images of $bad fail");
 	is(outcome($session{$bad}), "image\n", "$bad: waits for its images");
 	chmod 0700, $dir or die;
-	wait_for('its chunks to go', sub { query("SELECT retired_chunks FROM kvfdw_stat_tables WHERE relid = '$bad'::regclass ORDER BY generation DESC LIMIT 1") == 0 });
+	wait_for('its chunks to go', sub { query("SELECT obsolete_value_files FROM kvfdw_stat_tables WHERE relid = '$bad'::regclass ORDER BY generation DESC LIMIT 1") == 0 });
 	is(kv_check_clean($node, $_), '', "$_: sound") for qw(t u);
 }
 query('DROP FOREIGN TABLE u');
@@ -252,7 +252,7 @@ query('TRUNCATE t');
 $node->append_conf('postgresql.conf', 'kvfdw.test_value_file_kb = 0');
 $node->restart;
 query(kv_table('o', 'k int, v bytea', 'k', "shards '1'"));
-query("INSERT INTO o SELECT g, decode(rpad('', 8192, md5(g::text)), 'hex') FROM (SELECT i * 7919 % 6007 g FROM generate_series(1, 6006) i) s; SELECT kvfdw_freeze('o'); ANALYZE o");
+query("INSERT INTO o SELECT g, decode(rpad('', 8192, md5(g::text)), 'hex') FROM (SELECT i * 7919 % 6007 g FROM generate_series(1, 6006) i) s; SELECT kvfdw_flush('o'); ANALYZE o");
 
 # Device reads and bytes of a scan in the order of keys, through windows and without.
 sub scan

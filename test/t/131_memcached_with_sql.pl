@@ -35,7 +35,7 @@ SKIP:
 	skip 'stop points need a test build', 5 unless has_faults($node);
 	my $between = sub {
 		my ($sql, $request) = @_;
-		my $repeated = mc_stat($node, 'repeated_turns');
+		my $repeated = mc_stat($node, 'repeated_batches');
 		worker_stop_points($node, 'put_if=wait');
 		mc_send($c, $request // "incr a 1\r\n");
 		stopped($node, 'put_if');
@@ -44,9 +44,9 @@ SKIP:
 		go_on($node, 'put_if');
 		my $answer = mc_line($c);
 		mc_ask($c, "get none\r\n");
-		return "$answer " . (mc_stat($node, 'repeated_turns') - $repeated);
+		return "$answer " . (mc_stat($node, 'repeated_batches') - $repeated);
 	};
-	is($between->("SELECT kvfdw_freeze('cache')"), '2 0', 'a freeze between look and write does not matter');
+	is($between->("SELECT kvfdw_flush('cache')"), '2 0', 'a freeze between look and write does not matter');
 	is($between->("UPDATE cache SET value = '41' WHERE key = 'a'"), '42 1', 'after a change between them the request is done again');
 	is($between->("DELETE FROM cache WHERE key = 'a'"), 'NOT_FOUND 1', '... so after a deletion');
 	is($between->("INSERT INTO cache VALUES ('a', 0, NULL, 'x')", "set a 0 0 1\r\n2\r\n"), 'STORED 0', 'a set has looked at nothing, so an insertion before it does not matter');

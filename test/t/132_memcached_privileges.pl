@@ -99,7 +99,7 @@ like(sql(q{CREATE FOREIGN TABLE bad (k text, v text) SERVER kvfdw OPTIONS (key '
 like(sql(q{CREATE FOREIGN TABLE bad (k text, v text) SERVER kvfdw OPTIONS (key 'k', memcached_columns 'a, b, c, d')}), qr/invalid value for option "memcached_columns"/, 'no table four columns for this');
 sql(q{CREATE FOREIGN TABLE bad (k int, v text) SERVER kvfdw OPTIONS (key 'k', memcached 'bad', memcached_columns 'v'); GRANT ALL ON bad TO web});
 is(set('bad', 1), 'SERVER_ERROR 0A000 table "bad" has a key that is not of type text, varchar or bytea', 'a key of another type');
-is(sql(q{SELECT relid, prefix, served FROM kvfdw_memcached_tables() ORDER BY 2}), "cache||t\nbad|bad|f\nusers|user:|t\nvips|user:vip:|t", 'the view');
+is(sql(q{SELECT relname, prefix, served FROM kvfdw_memcached_tables() ORDER BY 2}), "cache||t\nbad|bad|f\nusers|user:|t\nvips|user:vip:|t", 'the view');
 is(sql(q{SET ROLE web; SELECT count(*) FROM kvfdw_memcached_tables(); SELECT count(*) FROM kvfdw_stat_memcached}), "4\n3", '... is for everybody');
 
 is(sql(q{BEGIN; SELECT count(*) FROM kvfdw_memcached_tables(); SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND relation = 'cache'::regclass; COMMIT}), "4\n0", '... and leaves nothing locked');
@@ -172,7 +172,7 @@ ok(mc_closed($c) && $c->{in} eq '', 'a role that was dropped serves nobody any m
 # a process without clients notices when one comes
 ok(eval { wait_for('all processes', sub { $c = mc_connect($node); my $said = eval { set('a', 1) . scalar(mc_get($c, 'a')) } // ''; return $said eq 'STORED1' }) }, '... but the one that has its name then does');
 mc_wait($node);
-wait_for('the reaper', sub { sql('SELECT count(pid) FROM kvfdw_stat_memcached WHERE worker IS NULL') == 1 });
+wait_for('the reaper', sub { sql('SELECT count(pid) FROM kvfdw_stat_memcached WHERE worker_id IS NULL') == 1 });
 sql(q{INSERT INTO cache VALUES ('overdue', 0, '2000-01-01', 'x')});
 wait_for('it to go', sub { sql(q{SELECT count(*) FROM cache WHERE key = 'overdue'}) == 0 });
 pass('... and deletes what has expired');

@@ -106,9 +106,9 @@ for my $round (1 .. $rounds)
 is(kv_check_clean($node, 'cache'), '', 'kvfdw_check finds nothing');
 
 # ---- a process alone ends and comes back ----
-my $pid = $node->safe_psql('postgres', 'SELECT pid FROM kvfdw_stat_memcached WHERE worker = 0');
+my $pid = $node->safe_psql('postgres', 'SELECT pid FROM kvfdw_stat_memcached WHERE worker_id = 0');
 $node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
-wait_for('the process to be back', sub { $node->safe_psql('postgres', "SELECT pid <> $pid FROM kvfdw_stat_memcached WHERE worker = 0") eq 't' });
+wait_for('the process to be back', sub { $node->safe_psql('postgres', "SELECT pid <> $pid FROM kvfdw_stat_memcached WHERE worker_id = 0") eq 't' });
 mc_wait($node);
 is(write_until(100), CLIENTS, 'a process that was told to end is there again');
 judge($node, '... and nothing is lost');
@@ -141,7 +141,7 @@ sub after_a_crash { kill_all($node); restart_killed($node); mc_wait($node); retu
 	my @numbers = numbers_of($conn, 'a', @keys);
 	is(join(' ', map { mc_ask($conn, "cas $keys[$_] 0 0 1 $numbers[$_]\r\na\r\n") } 0 .. 9), join(' ', ('STORED') x 10), 'cas numbers');
 	@numbers = map { (mc_get($conn, $_, 'gets'))[2] } @keys;
-	$node->safe_psql('postgres', q{SELECT kvfdw_freeze('cache'); CHECKPOINT});
+	$node->safe_psql('postgres', q{SELECT kvfdw_flush('cache'); CHECKPOINT});
 	$conn = after_a_crash();
 	is(join(' ', map { mc_ask($conn, "cas $keys[$_] 0 0 1 $numbers[$_]\r\nb\r\n") } 0 .. 9), join(' ', ('EXISTS') x 10), '... fit no item any more after a crash');
 
@@ -223,7 +223,7 @@ is(join('|', (mc_get($d, 'stand'))[0, 1]), 'by|3', 'a standby serves what it has
 
 # replay cancels whoever is in its way, and a batch may have ended when it hears of that; batches are so long that somebody
 # mostly is
-my $serving = $standby->safe_psql('postgres', 'SELECT pid FROM kvfdw_stat_memcached WHERE worker = 0');
+my $serving = $standby->safe_psql('postgres', 'SELECT pid FROM kvfdw_stat_memcached WHERE worker_id = 0');
 $standby->append_conf('postgresql.conf', 'max_standby_streaming_delay = 0');
 $standby->reload;
 my $get = join(' ', 'get', map { "k$_" } 1 .. 200) . "\r\n";
@@ -246,7 +246,7 @@ wait_for('conflicts', sub {
 	return answer($standby, q{SELECT confl_lock >= 8 FROM pg_stat_database_conflicts WHERE datname = 'postgres'}) eq 't';
 });
 $node->wait_for_catchup($standby, 'replay', $node->lsn('write'));
-is($standby->safe_psql('postgres', 'SELECT pid FROM kvfdw_stat_memcached WHERE worker = 0'), $serving, '... and goes on, whatever replay cancels');
+is($standby->safe_psql('postgres', 'SELECT pid FROM kvfdw_stat_memcached WHERE worker_id = 0'), $serving, '... and goes on, whatever replay cancels');
 is(scalar(grep { waitpid($_, POSIX::WNOHANG()) == 0 } @readers), 3, '... with its clients');
 kill KILL => @readers;
 waitpid $_, 0 for @readers;

@@ -23,8 +23,8 @@ my $faults = has_faults($node);
 my $c = mc_connect($node);
 sub ask { return mc_ask($c, $_[0]); }
 sub set { my ($key, $value, $conn) = @_; return mc_ask($conn // $c, "set $key 0 0 " . length($value) . "\r\n$value\r\n"); }
-sub memory { return mc_stat($node, 'memory'); }
-my $pid = $node->safe_psql('postgres', 'SELECT pid FROM kvfdw_stat_memcached WHERE worker = 0');
+sub memory { return mc_stat($node, 'buffer_memory'); }
+my $pid = $node->safe_psql('postgres', 'SELECT pid FROM kvfdw_stat_memcached WHERE worker_id = 0');
 
 # ---- large values ----
 my $large = join '', map { chr(97 + $_ % 26) } 1 .. 1024 * 1024;
@@ -63,7 +63,7 @@ is(mc_line($many_values), 'END', '... to the last');
 mc_send($many_values, "get @big beside\r\n");
 is(big_values($many_values, @big), 9, 'with a key of another table, too');
 is(join('|', map { mc_line($many_values) } 1 .. 3), 'VALUE beside 0 1|x|END', '... they come, and the other');
-is($node->safe_psql('postgres', 'SELECT pid FROM kvfdw_stat_memcached WHERE worker = 0'), $pid, '... from the same process');
+is($node->safe_psql('postgres', 'SELECT pid FROM kvfdw_stat_memcached WHERE worker_id = 0'), $pid, '... from the same process');
 $node->safe_psql('postgres', 'DROP FOREIGN TABLE big');
 undef $many_values;
 
@@ -401,7 +401,7 @@ SKIP:
 	wait_for('a value', sub { my $line = mc_ask($c, "get large\r\n"); return 0 unless $line =~ /^VALUE/; mc_bytes($c, 1048578); mc_line($c); 1 });
 	pass('... and comes back');
 }
-is($node->safe_psql('postgres', 'SELECT pid FROM kvfdw_stat_memcached WHERE worker = 0'), $pid, 'the process is the one that it was');
+is($node->safe_psql('postgres', 'SELECT pid FROM kvfdw_stat_memcached WHERE worker_id = 0'), $pid, 'the process is the one that it was');
 is(kv_check_clean($node, 'cache'), '', 'kvfdw_check finds nothing');
 $node->stop;
 done_testing();

@@ -96,21 +96,21 @@ $node->start;
 mc_wait($node);
 ($c, $beside, $other) = connections();
 like(mc_ask($c, "get gone:x\r\n"), qr/^SERVER_ERROR /, 'a table that cannot be used is an error');
-$before = mc_stat($node, 'repeated_turns');
+$before = mc_stat($node, 'repeated_batches');
 mc_send($c, "get gone:x\r\nget a\r\n" x 40);
 my %answers;
 $answers{ mc_line($c) =~ s/^SERVER_ERROR\K.*//r }++ for 1 .. 40 * 4;
 is(join('|', map { "$_ $answers{$_}" } sort keys %answers), '1 40|END 40|SERVER_ERROR 40|VALUE a 0 1 40', 'beside it others are served') or diag explain \%answers;
 mc_ask($c, "mn\r\n");
-cmp_ok(mc_stat($node, 'repeated_turns') - $before, '<=', 2, '... and their turns are not done again for its sake');
-$before = mc_stat($node, 'repeated_turns');
+cmp_ok(mc_stat($node, 'repeated_batches') - $before, '<=', 2, '... and their turns are not done again for its sake');
+$before = mc_stat($node, 'repeated_batches');
 for (1 .. 5)
 {
 	sql('CREATE TABLE scratch (i int); DROP TABLE scratch');
 	mc_ask($c, "get gone:x\r\n");
 	mc_ask($c, "mn\r\n");
 }
-is(mc_stat($node, 'repeated_turns') - $before, 0, '... also when tables are made that are none of theirs');
+is(mc_stat($node, 'repeated_batches') - $before, 0, '... also when tables are made that are none of theirs');
 sql('DROP FOREIGN TABLE gone');
 
 # ---- a table that has to be recovered ----
@@ -126,8 +126,8 @@ SKIP:
 	is(mc_ask($beside, "mn\r\n"), 'MN', 'while a table is recovered, the process goes on');
 	worker_stop_points($node, '');
 	# each attempt is a batch
-	my $turns = mc_stat($node, 'turns');
-	wait_for('attempts', sub { mc_stat($node, 'turns') > $turns + 300 });
+	my $turns = mc_stat($node, 'batches');
+	wait_for('attempts', sub { mc_stat($node, 'batches') > $turns + 300 });
 	cmp_ok(sql("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'kvfdw memcached open'"), '<=', 2, '... for which each process starts one other at most');
 	go_on($node, 'recover_after_logs');
 	is(join('|', map { mc_line($c) } 1 .. 3), 'VALUE a 0 1|1|END', '... and the request has its answer when it is there');

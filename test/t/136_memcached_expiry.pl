@@ -101,7 +101,7 @@ pass('... likewise');
 is(sql('SELECT count(*) FROM kept'), '1', '... but for one that may not be deleted');
 sql("INSERT INTO cache VALUES ('met_again', 0, '2000-01-01', 'x')");
 # of the reaper's transactions, each of which deletes one row here
-sub in_vain { return sql('SELECT turns - reaped FROM kvfdw_stat_memcached WHERE worker IS NULL'); }
+sub in_vain { return sql('SELECT batches - reaped FROM kvfdw_stat_memcached WHERE worker_id IS NULL'); }
 my ($vain, $gone) = (in_vain(), mc_stat($node, 'reaped'));
 is(mc_ask($c, "get kept:old\r\n"), 'END', '... which is read again');
 mc_ask($c, "get met_again\r\n");
@@ -272,7 +272,7 @@ is(datagram(7, 'get ' . 'long ' x 100 . "\r\n"), "SERVER_ERROR reply is too larg
 memory(65536);
 send $d, $_, 0 for '', 'x', 'x' x 8, pack('nnnn', 5, 1, 2, 0) . "get u\r\n", pack('nnnn', 5, 0, 1, 0) . 'get', "\0" x 60000, map { my $n = $_; join '', map { chr int rand 256 } 1 .. $n } 1 .. 100;
 is(datagram(6, "\x80\x0a" . "\0" x 22), "\x81\x0a" . "\0" x 22, 'garbage disturbs nobody, and the binary protocol is there');
-is(sql('SELECT connections FROM kvfdw_stat_memcached WHERE worker = 0'), '1', 'nothing of them is left');
+is(sql('SELECT connections FROM kvfdw_stat_memcached WHERE worker_id = 0'), '1', 'nothing of them is left');
 
 $_->quit for $s, $reader;
 
@@ -288,7 +288,7 @@ my $parked = mc_stat($node, 'parked');
 for my $i (1 .. 100) { send $d, pack('nnnn', 1000 + $i, 0, 1, 0) . "incr counter 1\r\n", 0; }
 wait_for('them to be parked', sub { mc_stat($node, 'parked') >= $parked + 64 });
 is(mc_ask(mc_connect($node), "mn\r\n"), 'MN', 'datagrams whose requests have to wait leave room for connections');
-is(sql('SELECT connections FROM kvfdw_stat_memcached WHERE worker = 0') <= 2, 1, '... and are none');
+is(sql('SELECT connections FROM kvfdw_stat_memcached WHERE worker_id = 0') <= 2, 1, '... and are none');
 $s->quit;
 wait_for('them to be done', sub { scalar(mc_get($c, 'counter')) == 64 });
 is(mc_stat($node, 'parked') - $parked, 64, '... and are not too many themselves');
@@ -301,11 +301,11 @@ $c = mc_connect($node);
 # ---- connections ----
 my @idle = map { mc_connect($node) } 1 .. 500;
 like(mc_ask($idle[-1], "version\r\n"), qr/^VERSION/, 'many connections');
-is(sql("SELECT count(*), count(DISTINCT address), min(requests), sum(received + unsent) FROM kvfdw_memcached_connections() WHERE state = 'idle'") =~ s/\|.*\|/|/r, '501|0', 'SQL sees them');
-is(sql("SELECT count(*) FROM kvfdw_memcached_connections() WHERE address LIKE '127.0.0.1:%' AND worker = 0"), '501', '... and where they come from');
+is(sql("SELECT count(*), count(DISTINCT address), min(requests), sum(received_bytes + unsent_bytes) FROM kvfdw_memcached_connections() WHERE state = 'idle'") =~ s/\|.*\|/|/r, '501|0', 'SQL sees them');
+is(sql("SELECT count(*) FROM kvfdw_memcached_connections() WHERE address LIKE '127.0.0.1:%' AND worker_id = 0"), '501', '... and where they come from');
 my ($shown, undef, $err) = ($node->psql('postgres', 'SET ROLE web; SELECT * FROM kvfdw_memcached_connections()'))[1, 0, 2];
 like($err, qr/permission denied/, '... but not everybody does');
-cmp_ok(sql('SELECT memory FROM kvfdw_stat_memcached WHERE worker = 0'), '<', 100_000, '... and they have no buffers');
+cmp_ok(sql('SELECT buffer_memory FROM kvfdw_stat_memcached WHERE worker_id = 0'), '<', 100_000, '... and they have no buffers');
 @idle = ();
 wait_for('them to go', sub { sql('SELECT count(*) FROM kvfdw_memcached_connections()') == 1 });
 pass('what is closed is seen no more');

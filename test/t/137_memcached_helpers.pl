@@ -194,7 +194,7 @@ SKIP:
 	# it goes on until it looks
 	terminate($writer, sub { go_on($node, 'buffer_before_write') });
 	is(scalar(grep { mc_line($load) eq 'STORED' } 1 .. 1000), 1000, 'when a buffer writer is told to end while it is about to write, clients go on');
-	sql("SELECT kvfdw_freeze('cache')");
+	sql("SELECT kvfdw_flush('cache')");
 	is(sql("SELECT count(*) FROM cache WHERE key LIKE 'w%' AND value = decode(repeat('76', 2000), 'hex')"), 1000, '... and what it has left is written');
 }
 is(kv_check_clean($node, 'cache'), '', 'kvfdw_check finds nothing');

@@ -12,7 +12,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap is not compacted' if heap_only();
-my $node = kv_cluster('space_bound', 'kvfdw.compact_sort' => 'off', checkpoint_timeout => '1h', checkpoint_completion_target => 0, max_wal_size => '16GB', 'kvfdw.flush_after' => 1, 'kvfdw.test_value_file_kb' => 64,
+my $node = kv_cluster('space_limit', 'kvfdw.compact_sort' => 'off', checkpoint_timeout => '1h', checkpoint_completion_target => 0, max_wal_size => '16GB', 'kvfdw.flush_after' => 1, 'kvfdw.test_value_file_kb' => 64,
 	'kvfdw.compact_memory' => '4MB', 'kvfdw.test_compact' => 'off', 'kvfdw.test_compactions' => 'off', wal_level => 'replica', max_prepared_transactions => 2);
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my $data = $node->data_dir;
@@ -41,15 +41,15 @@ sub until_bound
 {
 	my ($table, $when) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return ok(eval { wait_for("$table to keep to its bound", sub { look_again(); stat_of($table, 'value_file_bytes <= space_bound AND value_file_bytes < 1.6 * live_bytes + 400000') eq 't' }) }, "$when: $table is back within its bound") ||
+	return ok(eval { wait_for("$table to keep to its bound", sub { look_again(); stat_of($table, 'value_file_bytes <= space_limit AND value_file_bytes < 1.6 * live_bytes + 400000') eq 't' }) }, "$when: $table is back within its bound") ||
 	  diag(stat_of($table, '*') =~ s/\|/ | /gr);
 }
 sub settle_passes
 {
 	my ($table) = @_;
 	my ($passes, $same) = (-1, 0);
-	wait_for('passes to end', sub { look_again(); my $now = stat_of($table, 'passes') . query('SELECT count(*) FROM kvfdw_stat_compact'); $same = $now eq $passes ? $same + 1 : 0; $passes = $now; $same == 4 });
-	return stat_of($table, 'passes');
+	wait_for('passes to end', sub { look_again(); my $now = stat_of($table, 'compactions') . query(q{SELECT count(*) FROM kvfdw_stat_progress WHERE command = 'compact'}); $same = $now eq $passes ? $same + 1 : 0; $passes = $now; $same == 4 });
+	return stat_of($table, 'compactions');
 }
 
 my $value = sub { my ($n) = @_; return "rpad(md5(($n)::text), 2500 + ($n) * 37 % 3000, md5(k::text))"; };
@@ -68,17 +68,17 @@ query(join('', map { kv_table("t_$_", 'k int, v text', 'k', "wal '$_'") . $fill-
 	{
 		my $writer = psql_writer($node, $script->("t_$level"), "writer_$level");
 		my @over;
-		wait_for('a writer to end', sub { push @over, stat_of("t_$level", '(value_file_bytes + retired_bytes - space_bound)::numeric / live_bytes'); ended($writer) });
+		wait_for('a writer to end', sub { push @over, stat_of("t_$level", '(value_file_bytes + obsolete_bytes - space_limit)::numeric / live_bytes'); ended($writer) });
 		is(outcome($writer), '', "$level: a writer beside compaction");
 		@over = sort { $b <=> $a } @over;
-		note "$level: " . grep({ $_ > 0 } @over) . ' of ' . @over . " samples beyond the bound, at most by $over[0]; " . stat_of("t_$level", 'passes, moved_bytes, device_write_bytes, value_file_bytes, live_bytes, retired_bytes, space_waits');
+		note "$level: " . grep({ $_ > 0 } @over) . ' of ' . @over . " samples beyond the bound, at most by $over[0]; " . stat_of("t_$level", 'compactions, moved_bytes, device_write_bytes, value_file_bytes, live_bytes, obsolete_bytes, space_waits');
 		cmp_ok($over[1], '<', 0.1, "$level: near its bound all the time, or below it");
-		cmp_ok(stat_of("t_$level", 'passes'), '>', 3, "$level: it was compacted by itself");
+		cmp_ok(stat_of("t_$level", 'compactions'), '>', 3, "$level: it was compacted by itself");
 		until_bound("t_$level", 'overwritten');
 		is(query("SELECT count(*), sum((length(v) >= 2500)::int) FROM t_$level"), "$rows|$rows", "$level: all rows are there");
 		is(kv_check_clean($node, "t_$level"), '', "$level: it is sound");
 	}
-	ok(eval { wait_for('retired chunks to go', sub { stat_of('t_keys', 'retired_bytes') < 20_000_000 }) }, 'keys: much that is retired has a checkpoint asked for');
+	ok(eval { wait_for('retired chunks to go', sub { stat_of('t_keys', 'obsolete_bytes') < 20_000_000 }) }, 'keys: much that is retired has a checkpoint asked for');
 }
 
 # ---- a compactor that does not come on: who comes to the bound waits there, and does not go beyond it ----
@@ -86,7 +86,7 @@ query(join('', map { kv_table("t_$_", 'k int, v text', 'k', "wal '$_'") . $fill-
 	query(kv_table('b', 'k int, v text', 'k', "shards '2'") . $fill->('b'));
 	until_bound('b', 'filled');
 	# in short transactions, for who replaces in one what he has written there keeps it himself
-	my $over = 'value_file_bytes + retired_bytes > space_bound + live_bytes / 8';
+	my $over = 'value_file_bytes + obsolete_bytes > space_limit + live_bytes / 8';
 	my $update = sub { my ($i) = @_; return "DO \$\$ BEGIN FOR i IN 1 .. 300 LOOP UPDATE b SET v = " . $value->('k + i') . " WHERE k % 75 = 3 * (i % 25) + $i; COMMIT; END LOOP; END \$\$;" };
 	worker_stop_points($node, 'compact_chosen=wait');
 	my @writers = map { psql_writer($node, $update->($_), "beyond_$_") } 0 .. 2;
@@ -124,12 +124,12 @@ query(join('', map { kv_table("t_$_", 'k int, v text', 'k', "wal '$_'") . $fill-
 
 	# what is done by hand comes on top, until what was emptied has gone
 	settle_passes('b');
-	my ($bound, $live) = split /\|/, stat_of('b', 'space_bound, live_bytes');
+	my ($bound, $live) = split /\|/, stat_of('b', 'space_limit, live_bytes');
 	my $by_hand = psql_writer($node, "SET kvfdw.stop_points = 'compact_written=wait'; SELECT count(*) FROM kvfdw_compact('b', sorted => true)", 'by_hand');
 	stopped($node, 'compact_written');
-	cmp_ok(stat_of('b', 'space_bound'), '>', $bound + $live / 4, 'by hand: it is set aside');
+	cmp_ok(stat_of('b', 'space_limit'), '>', $bound + $live / 4, 'by hand: it is set aside');
 	is(go_on($node, 'compact_written', $by_hand), "1\n", 'it goes through');
-	ok(eval { wait_for('the bound of before', sub { stat_of('b', 'space_bound') < $bound + $live / 4 }) }, 'and then it is not any more');
+	ok(eval { wait_for('the bound of before', sub { stat_of('b', 'space_limit') < $bound + $live / 4 }) }, 'and then it is not any more');
 
 	# DROP waits for who waits, as for any writer, and nothing waits for that
 	worker_stop_points($node, 'compact_chosen=wait');
@@ -155,11 +155,11 @@ query(join('', map { kv_table("t_$_", 'k int, v text', 'k', "wal '$_'") . $fill-
 	# each file keeps some that are live, or it would go with any flush once it is chosen
 	query("UPDATE w SET v = reverse(v) WHERE k % 8 >= $_") for 1 .. 3;
 	wait_for('what was replaced to be dead for all', sub { stat_of('w', 'live_bytes * 2 < value_file_bytes') eq 't' });
-	query("SELECT kvfdw_freeze('w')");	# afterwards it has no open slot
+	query("SELECT kvfdw_flush('w')");	# afterwards it has no open slot
 	worker_stop_points($node, 'compact_chosen=wait');
 	query("ALTER FOREIGN TABLE w OPTIONS (SET max_space_amplification '1.5'); SELECT count(*) FROM w");
 	stopped($node, 'compact_chosen');
-	step_on($node, 'compact_chosen') until query('SELECT relid::regclass FROM kvfdw_stat_compact') eq 'w';
+	step_on($node, 'compact_chosen') until query(q{SELECT relid::regclass FROM kvfdw_stat_progress WHERE command = 'compact'}) eq 'w';
 	my $waits = 0;
 	my $waited = sub { my $before = $waits; $waits = stat_of('w', 'space_waits'); return $waits - $before; };
 	my $update = "UPDATE w SET v = v || 'y' WHERE k <= 500";
@@ -199,14 +199,14 @@ query(join('', map { kv_table("t_$_", 'k int, v text', 'k', "wal '$_'") . $fill-
 {
 	query("ALTER SYSTEM SET kvfdw.max_space_amplification = 0; SELECT pg_reload_conf()");
 	query(kv_table('s', 'k int, v text', 'k', "shards '1'") . $fill->('s'));
-	wait_for('no bound', sub { stat_of('s', 'space_bound IS NULL') eq 't' });
+	wait_for('no bound', sub { stat_of('s', 'space_limit IS NULL') eq 't' });
 	query("UPDATE s SET v = reverse(v) WHERE k % 8 >= $_") for 1 .. 3;
 	wait_for('what was replaced to be dead for all', sub { stat_of('s', 'live_bytes * 2 < value_file_bytes') eq 't' });
-	query("SELECT kvfdw_freeze('s')");
+	query("SELECT kvfdw_flush('s')");
 	my $split = psql_writer($node, q{SET kvfdw.stop_points = 'split_copying=wait'; SELECT kvfdw_split('s')}, 'split');
 	stopped($node, 'split_copying');
 	query("ALTER SYSTEM RESET kvfdw.max_space_amplification; SELECT pg_reload_conf()");
-	wait_for('a bound', sub { stat_of('s', 'space_bound < value_file_bytes') eq 't' });
+	wait_for('a bound', sub { stat_of('s', 'space_limit < value_file_bytes') eq 't' });
 	query("SET kvfdw.test_space_beat = 100; UPDATE s SET v = v || 'y'");
 	my $waits = stat_of('s', 'space_waits');
 	cmp_ok($waits, '>', 0, 'a split that stands: writers wait for it');
@@ -224,7 +224,7 @@ query(join('', map { kv_table("t_$_", 'k int, v text', 'k', "wal '$_'") . $fill-
 	query("ALTER SYSTEM SET kvfdw.test_space_look = '1h'");
 	settle_passes('t_full');
 	$load->();
-	query("SELECT kvfdw_freeze('t_full')");
+	query("SELECT kvfdw_flush('t_full')");
 	ok(eval { wait_for('t_full to keep to its bound', sub { stat_of('t_full', 'value_file_bytes < 1.6 * live_bytes + 400000') eq 't' }) }, 'rolled back: a freeze has it looked at');
 	query('ALTER SYSTEM RESET kvfdw.test_space_look; SELECT pg_reload_conf()');
 }
@@ -237,9 +237,9 @@ cmp_ok(settle_passes('a') - $passes_then, '<=', 2, 'padding: it does not spin');
 query('DROP FOREIGN TABLE a');
 
 # ---- an index larger than a tenth of its shard, or than 64 files: one compaction, which rewrites it, may move as much ----
-query(kv_table('small', 'k int, v text', 'k', "shards '1'") . "INSERT INTO small SELECT k, repeat(md5(k::text), 6) FROM generate_series(1, 150000) k; SELECT kvfdw_freeze('small')");
-cmp_ok(stat_of('small', 'space_bound - 1.5 * live_bytes'), '>', 150_000 * 48, 'small values: a compaction pays for rewriting the index');
-cmp_ok(stat_of('small', 'space_bound'), '<', stat_of('small', '2.1 * live_bytes'), 'and the bound is there all the same');
+query(kv_table('small', 'k int, v text', 'k', "shards '1'") . "INSERT INTO small SELECT k, repeat(md5(k::text), 6) FROM generate_series(1, 150000) k; SELECT kvfdw_flush('small')");
+cmp_ok(stat_of('small', 'space_limit - 1.5 * live_bytes'), '>', 150_000 * 48, 'small values: a compaction pays for rewriting the index');
+cmp_ok(stat_of('small', 'space_limit'), '<', stat_of('small', '2.1 * live_bytes'), 'and the bound is there all the same');
 query('DROP FOREIGN TABLE small');
 
 # ---- an old snapshot: what it sees is live; nobody waits for it, and nothing spins ----
@@ -248,24 +248,24 @@ my $change = sub { my ($n) = @_; return query("UPDATE t_full SET v = " . $value-
 	my $old = $node->background_psql('postgres');
 	$old->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM t_full');
 	$change->($_) for 1 .. 3;
-	wait_for('it to say what it waits for', sub { look_again(); stat_of('t_full', 'space_waits_for') eq 'snapshot' });
+	wait_for('it to say what it waits for', sub { look_again(); stat_of('t_full', 'space_blocked_by') eq 'snapshot' });
 	cmp_ok(stat_of('t_full', 'value_file_bytes'), '>', 15_000_000, 'a snapshot: versions stay');
-	my ($passes, $waits) = split /\|/, stat_of('t_full', 'passes, space_waits') =~ s/^\d+/settle_passes('t_full')/er;
+	my ($passes, $waits) = split /\|/, stat_of('t_full', 'compactions, space_waits') =~ s/^\d+/settle_passes('t_full')/er;
 	look_again(), query('SELECT pg_sleep(0.2)') for 1 .. 5;
-	is(stat_of('t_full', 'passes'), $passes, 'a snapshot: it does not spin');
+	is(stat_of('t_full', 'compactions'), $passes, 'a snapshot: it does not spin');
 	query("UPDATE t_full SET v = v || 'x' WHERE k % 50 = 1");
 	is(stat_of('t_full', 'space_waits'), $waits, 'a snapshot: writers do not wait');
 	$old->query_safe('COMMIT');
 	$old->quit;
 	until_bound('t_full', 'after the snapshot');
-	is(stat_of('t_full', 'space_waits_for'), '', 'and nothing is waited for');
+	is(stat_of('t_full', 'space_blocked_by'), '', 'and nothing is waited for');
 }
 
 # ---- a transaction that is prepared keeps what was replaced since, and nobody waits for it ----
 {
 	query("BEGIN; UPDATE t_full SET v = v || 'y' WHERE k = 1; PREPARE TRANSACTION 'p'");
 	query("UPDATE t_full SET v = " . $value->("k + $_") . " WHERE k > 1") for 21 .. 23;
-	wait_for('it to say what it waits for', sub { look_again(); stat_of('t_full', 'space_waits_for') eq 'snapshot' });
+	wait_for('it to say what it waits for', sub { look_again(); stat_of('t_full', 'space_blocked_by') eq 'snapshot' });
 	cmp_ok(stat_of('t_full', 'value_file_bytes'), '>', 15_000_000, 'a prepared transaction: versions stay');
 	query("COMMIT PREPARED 'p'");
 	until_bound('t_full', 'after the prepared transaction');
@@ -275,8 +275,8 @@ my $change = sub { my ($n) = @_; return query("UPDATE t_full SET v = " . $value-
 {
 	# else it waits for what others have left
 	query("SELECT kvfdw_compact('t_full')");
-	wait_for('files that were emptied to go', sub { stat_of('t_full', 'retired_bytes') == 0 });
-	my ($passes, $waits) = split /\|/, stat_of('t_full', 'passes, space_waits') =~ s/^\d+/settle_passes('t_full')/er;
+	wait_for('files that were emptied to go', sub { stat_of('t_full', 'obsolete_bytes') == 0 });
+	my ($passes, $waits) = split /\|/, stat_of('t_full', 'compactions, space_waits') =~ s/^\d+/settle_passes('t_full')/er;
 	query('BEGIN; ' . join('', map { "UPDATE t_full SET v = " . $value->("k + $_") . ';' } 24 .. 30) . ' COMMIT');
 	is(stat_of('t_full', 'space_waits'), $waits, 'one transaction: it does not wait for itself');
 	until_bound('t_full', 'after it');
@@ -293,15 +293,15 @@ my $change = sub { my ($n) = @_; return query("UPDATE t_full SET v = " . $value-
 	is(outcome($writer), '', 'who waits goes on when there is no bound any more');
 	query("ALTER SYSTEM SET kvfdw.test_space_release = '1s'; ALTER SYSTEM RESET kvfdw.max_space_amplification; SELECT pg_reload_conf()");
 	$writer = psql_writer($node, $updates->(37 .. 42), 'release');
-	ok(eval { wait_for('it to say what it waits for', sub { stat_of('t_full', 'space_waits_for') eq 'release' }) }, 'files do not go: it says so');
-	my $passes = stat_of('t_full', 'passes');
+	ok(eval { wait_for('it to say what it waits for', sub { stat_of('t_full', 'space_blocked_by') eq 'release' }) }, 'files do not go: it says so');
+	my $passes = stat_of('t_full', 'compactions');
 	is(outcome($writer), '', 'and writers go on');
-	ok(eval { wait_for('passes', sub { stat_of('t_full', 'passes') > $passes }) }, 'and so do compactions');
+	ok(eval { wait_for('passes', sub { stat_of('t_full', 'compactions') > $passes }) }, 'and so do compactions');
 	query('ALTER SYSTEM RESET kvfdw.test_space_release');
 	worker_stop_points($node, '');
 	go_on($node, 'free_step');
 	until_bound('t_full', 'when they go again');
-	ok(eval { wait_for('that to be seen', sub { look_again(); stat_of('t_full', 'space_waits_for') eq '' }) }, 'and nothing is waited for');
+	ok(eval { wait_for('that to be seen', sub { look_again(); stat_of('t_full', 'space_blocked_by') eq '' }) }, 'and nothing is waited for');
 }
 
 # ---- a base backup ----
@@ -310,8 +310,8 @@ my $change = sub { my ($n) = @_; return query("UPDATE t_full SET v = " . $value-
 	$backup->query_safe("SET client_min_messages = 'warning'; SELECT pg_backup_start('b', true)");
 	my $passes = settle_passes('t_full');
 	$change->($_) for 4 .. 6;
-	wait_for('it to say what it waits for', sub { look_again(); stat_of('t_full', 'space_waits_for') eq 'backup' });
-	is(stat_of('t_full', 'passes'), $passes, 'a backup: nothing is compacted meanwhile');
+	wait_for('it to say what it waits for', sub { look_again(); stat_of('t_full', 'space_blocked_by') eq 'backup' });
+	is(stat_of('t_full', 'compactions'), $passes, 'a backup: nothing is compacted meanwhile');
 	$backup->query_safe('SELECT 1 FROM pg_backup_stop()');
 	$backup->quit;
 	until_bound('t_full', 'after the backup');
@@ -324,7 +324,7 @@ my $change = sub { my ($n) = @_; return query("UPDATE t_full SET v = " . $value-
 	query("ALTER SYSTEM SET kvfdw.test_space_kb = 10; SELECT pg_reload_conf()");
 	my $before = $written->();
 	$change->($_) for 17 .. 19;
-	wait_for('it to say what it waits for', sub { stat_of('t_full', 'space_waits_for') eq 'disk' });
+	wait_for('it to say what it waits for', sub { stat_of('t_full', 'space_blocked_by') eq 'disk' });
 	is($written->(), $before, 'little space: nothing is written');
 	query("ALTER SYSTEM RESET kvfdw.test_space_kb; SELECT pg_reload_conf()");
 	until_bound('t_full', 'with enough of it again');
@@ -336,7 +336,7 @@ my $change = sub { my ($n) = @_; return query("UPDATE t_full SET v = " . $value-
 	my $log = -s $node->logfile;
 	$change->($_) for 7 .. 8;
 	query("UPDATE t_full SET v = " . $value->("k + 9") . " WHERE k % 3 > 0");
-	wait_for('it to say what it waits for', sub { stat_of('t_full', 'space_waits_for') eq 'disk' });
+	wait_for('it to say what it waits for', sub { stat_of('t_full', 'space_blocked_by') eq 'disk' });
 	$change->(10);
 	cmp_ok(scalar(() = slurp_file($node->logfile, $log) =~ /No space left on device/g), '<', 10, 'a full disk: it tries now and then');
 	query("ALTER SYSTEM RESET kvfdw.fault; SELECT pg_reload_conf()");
@@ -391,7 +391,7 @@ my $change = sub { my ($n) = @_; return query("UPDATE t_full SET v = " . $value-
 # ---- two tables come to their bounds at once: they are served in turn ----
 {
 	query("ALTER SYSTEM SET kvfdw.max_space_amplification = 0; SELECT pg_reload_conf()");
-	wait_for('no bound', sub { stat_of('t_full', 'space_bound IS NULL') eq 't' });
+	wait_for('no bound', sub { stat_of('t_full', 'space_limit IS NULL') eq 't' });
 	# keys so far apart that several shards have some
 	query(kv_table($_, 'k int, v text', 'k', "shards '16'") . "INSERT INTO $_ SELECT k * 1400000, " . $value->('k') . " FROM generate_series(1, $rows) k") for qw(large less);
 	query('UPDATE large SET v = reverse(v)') for 1 .. 4;
@@ -404,7 +404,7 @@ my $change = sub { my ($n) = @_; return query("UPDATE t_full SET v = " . $value-
 	for (1 .. 40)
 	{
 		stopped($node, 'compact_chosen');
-		$served .= query('SELECT relid::regclass FROM kvfdw_stat_compact') . ' ';
+		$served .= query(q{SELECT relid::regclass FROM kvfdw_stat_progress WHERE command = 'compact'}) . ' ';
 		last if $served =~ $turns;
 		step_on($node, 'compact_chosen');
 	}
@@ -417,7 +417,7 @@ my $change = sub { my ($n) = @_; return query("UPDATE t_full SET v = " . $value-
 
 # ---- off ----
 query("ALTER SYSTEM SET kvfdw.max_space_amplification = 0; SELECT pg_reload_conf()");
-wait_for('no bound', sub { stat_of('t_full', 'space_bound IS NULL') eq 't' });
+wait_for('no bound', sub { stat_of('t_full', 'space_limit IS NULL') eq 't' });
 my $passes = settle_passes('t_full');
 $change->($_) for 13 .. 15;
 is(settle_passes('t_full'), $passes, 'without a bound nothing is compacted');

@@ -24,7 +24,7 @@ sub within
 {
 	my ($node, $when) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return ok(eval { wait_for("$when: the bound", sub { kill 'HUP', postmaster_runs($node); stat_of($node, 'value_file_bytes <= space_bound AND value_file_bytes < 2500000') eq 't' }) }, "$when: within the bound") || diag(stat_of($node, 't.*'));
+	return ok(eval { wait_for("$when: the bound", sub { kill 'HUP', postmaster_runs($node); stat_of($node, 'value_file_bytes <= space_limit AND value_file_bytes < 2500000') eq 't' }) }, "$when: within the bound") || diag(stat_of($node, 't.*'));
 }
 
 for my $round (1 .. 12)
@@ -35,11 +35,11 @@ for my $round (1 .. 12)
 $primary->wait_for_catchup('standby', 'replay', $primary->lsn('flush'));
 cmp_ok(stat_of($primary, 'value_file_bytes'), '>', 8_000_000, 'the primary does not compact');
 within($standby, 'standby');
-cmp_ok(stat_of($standby, 'passes'), '>', 0, 'it has compacted by itself');
+cmp_ok(stat_of($standby, 'compactions'), '>', 0, 'it has compacted by itself');
 same_as_heap($standby, 'standby');
 $primary->safe_psql('postgres', 'CHECKPOINT');
 $primary->wait_for_catchup('standby', 'replay', $primary->lsn('flush'));
-ok(eval { wait_for('release', sub { stat_of($standby, 'retired_chunks') == 0 || ($primary->safe_psql('postgres', 'CHECKPOINT') && 0) }) }, 'what it has emptied goes with a checkpoint of the primary');
+ok(eval { wait_for('release', sub { stat_of($standby, 'obsolete_value_files') == 0 || ($primary->safe_psql('postgres', 'CHECKPOINT') && 0) }) }, 'what it has emptied goes with a checkpoint of the primary');
 
 # files that it has not come to free are under the names that it gives to others once it is started again
 $standby->stop;
@@ -54,8 +54,8 @@ $standby->stop;
 	go_on($standby, 'maintainer_idle');
 	wait_for('them to be freed', sub { !(() = glob "$dir/dropped.*.val") });
 }
-cmp_ok(stat_of($standby, 'retired_bytes'), '>=', 0, 'what was not counted is not counted off');
-cmp_ok(stat_of($standby, 'retired_bytes'), '<', 10_000_000, 'nor more than there is');
+cmp_ok(stat_of($standby, 'obsolete_bytes'), '>=', 0, 'what was not counted is not counted off');
+cmp_ok(stat_of($standby, 'obsolete_bytes'), '<', 10_000_000, 'nor more than there is');
 same_as_heap($standby, 'started again');
 $primary->stop;
 $standby->promote;

@@ -30,28 +30,28 @@ worker_stop_points($node, 'compact_chosen=wait');
 query(join ';', map { my ($t, $options) = @$_; kv_table($t, 'k int, v bytea', 'k', $options) . "ALTER FOREIGN TABLE $t ALTER v SET STORAGE EXTERNAL" }
 	[ 'mixed', "wal 'none'" ], [ 'sorted', "wal 'none'" ], [ 'never', "wal 'none', max_space_amplification '0'" ]);
 my $mixed = "SELECT g, $value FROM (SELECT i * 7919 % 6007 g FROM generate_series(1, 6006) i) s";
-query("INSERT INTO mixed $mixed; SELECT kvfdw_freeze('mixed')");
+query("INSERT INTO mixed $mixed; SELECT kvfdw_flush('mixed')");
 my $before = reads();
 cmp_ok($before, '>', 1000, "values in another order than the keys are read singly: $before");
 worker_stop_points($node, '');
 go_on($node, 'compact_chosen');
 query("INSERT INTO never $mixed; INSERT INTO sorted SELECT g, $value FROM generate_series(1, 6006) g");
 query('CREATE TABLE heap AS SELECT * FROM mixed');
-query(kv_table('parts', 'k int, v bytea', 'k', "wal 'none', shards '1'") . "ALTER FOREIGN TABLE parts ALTER v SET STORAGE EXTERNAL; INSERT INTO parts SELECT g, $value FROM (SELECT i * 7919 % 20011 g FROM generate_series(1, 20010) i) s; SELECT kvfdw_freeze('parts'); SELECT kvfdw_split('parts')");
-wait_for('order', sub { stat_of('mixed', 'passes > 0 AND unsorted_bytes < 100000') eq 't' });
+query(kv_table('parts', 'k int, v bytea', 'k', "wal 'none', shards '1'") . "ALTER FOREIGN TABLE parts ALTER v SET STORAGE EXTERNAL; INSERT INTO parts SELECT g, $value FROM (SELECT i * 7919 % 20011 g FROM generate_series(1, 20010) i) s; SELECT kvfdw_flush('parts'); SELECT kvfdw_split('parts')");
+wait_for('order', sub { stat_of('mixed', 'compactions > 0 AND unsorted_bytes < 100000') eq 't' });
 my $after = reads();
 cmp_ok($after, '<', $before / 3, "put in order by itself they are read together: $after");
 is(tables_differ($node, 'mixed', 'heap', 'k'), '', 'the rows are the same');
 is(kv_check_clean($node, 'mixed'), '', 'and sound');
-is(stat_of('never', 'passes, moved_bytes, space_bound'), '0|0|', 'a table that has no bound is left alone');
-ok(eval { wait_for('order of all shards', sub { stat_of('parts', 'unsorted_bytes < 100000') eq 't' }) }, 'all shards that came of one that was split are put in order') or diag stat_of('parts', 'shards, passes, unsorted_bytes, live_bytes');
+is(stat_of('never', 'compactions, moved_bytes, space_limit'), '0|0|', 'a table that has no bound is left alone');
+ok(eval { wait_for('order of all shards', sub { stat_of('parts', 'unsorted_bytes < 100000') eq 't' }) }, 'all shards that came of one that was split are put in order') or diag stat_of('parts', 'shards, compactions, unsorted_bytes, live_bytes');
 
 # beside others, who have many values from files each second
 {
-	query(kv_table('read', 'k int, v bytea', 'k', "wal 'none', max_space_amplification '0'") . "ALTER FOREIGN TABLE read ALTER v SET STORAGE EXTERNAL; INSERT INTO read SELECT g, $value FROM generate_series(1, 1000) g; SELECT kvfdw_freeze('read')");
+	query(kv_table('read', 'k int, v bytea', 'k', "wal 'none', max_space_amplification '0'") . "ALTER FOREIGN TABLE read ALTER v SET STORAGE EXTERNAL; INSERT INTO read SELECT g, $value FROM generate_series(1, 1000) g; SELECT kvfdw_flush('read')");
 	my $reader = psql_writer($node, q{DO $$ BEGIN WHILE to_regclass('enough') IS NULL LOOP PERFORM length(v) FROM read WHERE k = ANY (ARRAY(SELECT 1 + floor(random() * 1000)::int FROM generate_series(1, 10))); COMMIT; PERFORM pg_sleep(0.01); END LOOP; END $$}, 'reader');
 	query(kv_table('beside', 'k int, v bytea', 'k', "wal 'none'") . "ALTER FOREIGN TABLE beside ALTER v SET STORAGE EXTERNAL; INSERT INTO beside $mixed");
-	ok(eval { wait_for('order beside others', sub { stat_of('beside', 'passes > 0 AND unsorted_bytes < 100000') eq 't' }) }, 'a table is put in order while others read another');
+	ok(eval { wait_for('order beside others', sub { stat_of('beside', 'compactions > 0 AND unsorted_bytes < 100000') eq 't' }) }, 'a table is put in order while others read another');
 	cmp_ok(stat_of('read', 'device_reads'), '>', 0, 'and they do');
 	query('CREATE TABLE enough ()');
 	is(outcome($reader), '', 'until the end');
@@ -60,14 +60,14 @@ ok(eval { wait_for('order of all shards', sub { stat_of('parts', 'unsorted_bytes
 # value files that shards share count as those of the one that leaves them last, which nobody writes to for that
 {
 	worker_stop_points($node, 'compact_chosen=wait');
-	query(kv_table('shared', 'k int, v bytea', 'k', "wal 'none', shards '1'") . "ALTER FOREIGN TABLE shared ALTER v SET STORAGE EXTERNAL; INSERT INTO shared SELECT g, $value FROM (SELECT i * 7919 % 20011 g FROM generate_series(1, 20010) i) s; SELECT kvfdw_freeze('shared'); SELECT kvfdw_split('shared')");
+	query(kv_table('shared', 'k int, v bytea', 'k', "wal 'none', shards '1'") . "ALTER FOREIGN TABLE shared ALTER v SET STORAGE EXTERNAL; INSERT INTO shared SELECT g, $value FROM (SELECT i * 7919 % 20011 g FROM generate_series(1, 20010) i) s; SELECT kvfdw_flush('shared'); SELECT kvfdw_split('shared')");
 	stopped($node, 'compact_chosen');
 	query(kv_table('later', 'k int, v bytea', 'k', "wal 'none'") . "ALTER FOREIGN TABLE later ALTER v SET STORAGE EXTERNAL; INSERT INTO later $mixed");
 	worker_stop_points($node, '');
 	go_on($node, 'compact_chosen');
 	# which comes between those shards where their compaction jobs take long
-	wait_for('order of another', sub { stat_of('later', 'passes > 0 AND unsorted_bytes < 100000') eq 't' });
-	ok(eval { wait_for('order of all shards', sub { stat_of('shared', 'shards > 2 AND unsorted_bytes < 100000') eq 't' }) }, 'all shards that share chunks are put in order one behind the other, the last as well') or diag stat_of('shared', 'shards, passes, unsorted_bytes, live_bytes');
+	wait_for('order of another', sub { stat_of('later', 'compactions > 0 AND unsorted_bytes < 100000') eq 't' });
+	ok(eval { wait_for('order of all shards', sub { stat_of('shared', 'shards > 2 AND unsorted_bytes < 100000') eq 't' }) }, 'all shards that share chunks are put in order one behind the other, the last as well') or diag stat_of('shared', 'shards, compactions, unsorted_bytes, live_bytes');
 }
 
 # what there is no room for waits for that, and keeps no other from it; it does not begin in vain
@@ -76,11 +76,11 @@ ok(eval { wait_for('order of all shards', sub { stat_of('parts', 'unsorted_bytes
 	query("ALTER SYSTEM SET kvfdw.test_space_kb = 16384; SELECT pg_reload_conf()");
 	query(kv_table($_->[0], 'k int, v bytea', 'k', "wal 'none'") . "ALTER FOREIGN TABLE $_->[0] ALTER v SET STORAGE EXTERNAL; INSERT INTO $_->[0] SELECT g, $value FROM (SELECT i * 7919 % 6007 g FROM generate_series(1, 6006) i) s WHERE g < $_->[1]")
 	  for [ 'large', 6007 ], [ 'little', 3000 ];
-	ok(eval { wait_for('order where there is room', sub { stat_of('little', 'passes > 0 AND unsorted_bytes < 100000') eq 't' }) }, 'little room: what has twice as much is put in order');
-	is(stat_of('large', 'passes'), 0, 'and nothing else');
+	ok(eval { wait_for('order where there is room', sub { stat_of('little', 'compactions > 0 AND unsorted_bytes < 100000') eq 't' }) }, 'little room: what has twice as much is put in order');
+	is(stat_of('large', 'compactions'), 0, 'and nothing else');
 	unlike(slurp_file($node->logfile, $log), qr/not enough disk space/, 'nor does that begin');
 	query("ALTER SYSTEM RESET kvfdw.test_space_kb; SELECT pg_reload_conf()");
-	ok(eval { wait_for('order', sub { stat_of('large', 'passes > 0 AND unsorted_bytes < 100000') eq 't' }) }, 'with more room it is');
+	ok(eval { wait_for('order', sub { stat_of('large', 'compactions > 0 AND unsorted_bytes < 100000') eq 't' }) }, 'with more room it is');
 }
 
 # another one comes after it, so what is to be done for these has been done, or been left
@@ -88,9 +88,9 @@ worker_stop_points($node, 'compact_slice=wait');
 query("CREATE FOREIGN TABLE last (k int, v bytea) SERVER kvfdw OPTIONS (key 'k', wal 'none'); ALTER FOREIGN TABLE last ALTER v SET STORAGE EXTERNAL; INSERT INTO last SELECT g, $value FROM (SELECT i * 7919 % 20011 g FROM generate_series(1, 20010) i) s");
 my $moved = stat_of('mixed', 'moved_bytes');
 stopped($node, 'compact_slice');
-is(query('SELECT relid::regclass FROM kvfdw_stat_compact'), 'last', 'another is put in order');
+is(query(q{SELECT relid::regclass FROM kvfdw_stat_progress WHERE command = 'compact'}), 'last', 'another is put in order');
 query(kv_table('due', 'k int, v bytea', 'k', "wal 'none', shards '1'") . "ALTER FOREIGN TABLE due ALTER v SET STORAGE EXTERNAL; INSERT INTO due SELECT g, $value FROM generate_series(1, 3000) g");
-my $given_up = sub { query('SELECT count(*) FROM kvfdw_stat_compact') == 0 };
+my $given_up = sub { query(q{SELECT count(*) FROM kvfdw_stat_progress WHERE command = 'compact'}) == 0 };
 # if it gives up it does so behind the stop point
 my $step = sub { step_on($node, 'compact_slice', $given_up) for 1 .. 2 };
 $step->();
@@ -106,27 +106,27 @@ wait_for('a writer to wait', sub { stat_of('due', 'space_waits') > 0 || ended($w
 worker_stop_points($node, 'compact_chosen=wait');
 go_on($node, 'compact_slice');
 stopped($node, 'compact_chosen');
-is(query("SELECT relid::regclass FROM kvfdw_stat_compact"), 'due', 'but for one that has no room any more');
-is(stat_of('last', 'passes'), 0, 'it is given up');
+is(query("SELECT relid::regclass FROM kvfdw_stat_progress WHERE command = 'compact'"), 'due', 'but for one that has no room any more');
+is(stat_of('last', 'compactions'), 0, 'it is given up');
 worker_stop_points($node, '');
 go_on($node, 'compact_chosen');
 is(outcome($writer), '', 'and its writer goes on');
-wait_for('order of another', sub { stat_of('last', 'passes > 0 AND unsorted_bytes < 100000') eq 't' });
-is(stat_of('sorted', 'passes, moved_bytes'), '0|0', 'values that lie in order as they are stay');
+wait_for('order of another', sub { stat_of('last', 'compactions > 0 AND unsorted_bytes < 100000') eq 't' });
+is(stat_of('sorted', 'compactions, moved_bytes'), '0|0', 'values that lie in order as they are stay');
 is(stat_of('mixed', 'moved_bytes'), $moved, 'and so do those that were put in order');
-cmp_ok(stat_of('mixed', 'space_bound / live_bytes::numeric'), '<', 3, 'the bound is that of the setting');
-my $bound = q{SELECT space_bound FROM kvfdw_stat_tables WHERE relid = 'mixed'::regclass};
+cmp_ok(stat_of('mixed', 'space_limit / live_bytes::numeric'), '<', 3, 'the bound is that of the setting');
+my $bound = q{SELECT space_limit FROM kvfdw_stat_tables WHERE relid = 'mixed'::regclass};
 my $bound_before = query($bound);
 query("BEGIN; ALTER FOREIGN TABLE mixed OPTIONS (ADD max_space_amplification '8'); SELECT count(*) FROM mixed; ROLLBACK");
 is(query($bound), $bound_before, 'an option that is rolled back binds nobody');
 query("ALTER FOREIGN TABLE mixed OPTIONS (ADD max_space_amplification '4'); SELECT count(*) FROM mixed");
-cmp_ok(stat_of('mixed', 'space_bound / live_bytes::numeric'), '>', 3.9, 'or that of the table');
+cmp_ok(stat_of('mixed', 'space_limit / live_bytes::numeric'), '>', 3.9, 'or that of the table');
 like(answer($node, "ALTER FOREIGN TABLE mixed OPTIONS (SET max_space_amplification '1.05')"), qr/invalid value for option "max_space_amplification"/, 'which is 0, or 1.1 at least');
 
 # ---- a split meets it ----
 {
 	worker_stop_points($node, 'compact_slice=wait');
-	query(kv_table('met', 'k int, v bytea', 'k', "wal 'none', shards '1'") . "ALTER FOREIGN TABLE met ALTER v SET STORAGE EXTERNAL; INSERT INTO met $mixed; SELECT kvfdw_freeze('met')");
+	query(kv_table('met', 'k int, v bytea', 'k', "wal 'none', shards '1'") . "ALTER FOREIGN TABLE met ALTER v SET STORAGE EXTERNAL; INSERT INTO met $mixed; SELECT kvfdw_flush('met')");
 	stopped($node, 'compact_slice');
 	query('ALTER SYSTEM SET kvfdw.test_shard_kb = 4096');
 	worker_stop_points($node, 'split_met=wait,compact_slice=wait');
@@ -134,8 +134,8 @@ like(answer($node, "ALTER FOREIGN TABLE mixed OPTIONS (SET max_space_amplificati
 	is(stat_of('met', 'shards'), 1, 'a split meets a pass for order');
 	worker_stop_points($node, '');
 	go_on($node, 'compact_slice');
-	wait_for('the pass to end', sub { query("SELECT count(*) FROM kvfdw_stat_compact WHERE relid = 'met'::regclass") == 0 });
-	is(stat_of('met', 'passes'), 0, 'which gives way to it');
+	wait_for('the pass to end', sub { query("SELECT count(*) FROM kvfdw_stat_progress WHERE command = 'compact' AND relid = 'met'::regclass") == 0 });
+	is(stat_of('met', 'compactions'), 0, 'which gives way to it');
 	go_on($node, 'split_met');
 	ok(eval { wait_for('the shard to be split', sub { stat_of('met', 'shards') > 1 }) }, 'and comes');
 	query('ALTER SYSTEM RESET kvfdw.test_shard_kb; SELECT pg_reload_conf()');
@@ -145,7 +145,7 @@ like(answer($node, "ALTER FOREIGN TABLE mixed OPTIONS (SET max_space_amplificati
 SKIP: {
 	skip 'takes long', 1 unless $ENV{KV_ALL};
 	query(kv_table('huge', 'k int, v bytea', 'k', "wal 'none', shards '1'") . "ALTER FOREIGN TABLE huge ALTER v SET STORAGE EXTERNAL; INSERT INTO huge SELECT g, decode(repeat(md5(g::text), 1024), 'hex') FROM (SELECT i * 7919::bigint % 70001 g FROM generate_series(1, 70000) i) s");
-	ok(eval { wait_for('order of much', sub { stat_of('huge', 'passes > 0 AND unsorted_bytes < 100000') eq 't' }) }, 'a shard of more than a gigabyte is put in order') or diag stat_of('huge', 'shards, live_bytes, passes, unsorted_bytes');
+	ok(eval { wait_for('order of much', sub { stat_of('huge', 'compactions > 0 AND unsorted_bytes < 100000') eq 't' }) }, 'a shard of more than a gigabyte is put in order') or diag stat_of('huge', 'shards, live_bytes, compactions, unsorted_bytes');
 }
 $node->stop;
 done_testing();

@@ -30,7 +30,7 @@ sub lies_in
 	my ($chunks, @home, @there);
 	# one that is released meanwhile leaves its place before it leaves the list
 	my $agree = eval { wait_for('places and lists to agree', sub {
-		$chunks = $on->safe_psql('postgres', q{SELECT chunks + retired_chunks FROM kvfdw_stat_tables WHERE relid = 't'::regclass ORDER BY generation DESC LIMIT 1});
+		$chunks = $on->safe_psql('postgres', q{SELECT value_files + obsolete_value_files FROM kvfdw_stat_tables WHERE relid = 't'::regclass ORDER BY generation DESC LIMIT 1});
 		@home = map { glob } map { "$_/*" } glob $on->data_dir . "/kvfdw/5/$oid/0*";
 		@there = $place ? in_space($place) : grep { /\.val$/ } @home;
 		return $chunks == grep { /\.c[0-9a-f]{5}\.val$/ } @there;

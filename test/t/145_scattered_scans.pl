@@ -243,7 +243,7 @@ if ($faults)
 
 # ---- frozen ----
 
-$node->safe_psql('postgres', "SELECT kvfdw_freeze('$_')") for 'one', 'many';
+$node->safe_psql('postgres', "SELECT kvfdw_flush('$_')") for 'one', 'many';
 for my $sql (@scans)
 {
 	my $plan;
@@ -282,7 +282,7 @@ is(answer($node, sum_of('one')), answer($node, sum_of('h')), 'sorted: the rows a
 
 # ---- across the end of a shard ----
 
-$node->safe_psql('postgres', kv_table('two', 'k int, v text', 'k', q{wal 'none', shards '2'}) . q{INSERT INTO two SELECT g * 1000 + CASE WHEN g > 4500 THEN 0 ELSE -2000000000 END, rpad('x' || g, 4096, md5(g::text)) FROM generate_series(1, 9000) g; SELECT kvfdw_freeze('two'); CHECKPOINT});
+$node->safe_psql('postgres', kv_table('two', 'k int, v text', 'k', q{wal 'none', shards '2'}) . q{INSERT INTO two SELECT g * 1000 + CASE WHEN g > 4500 THEN 0 ELSE -2000000000 END, rpad('x' || g, 4096, md5(g::text)) FROM generate_series(1, 9000) g; SELECT kvfdw_flush('two'); CHECKPOINT});
 for my $order ('ASC', 'DESC')
 {
 	flush_windows();

@@ -75,7 +75,7 @@ is(answer($node, q{SELECT length(v), v = repeat(noise(1, 1000), 200000) FROM z W
 # ---- by place ----
 
 # half of it is noise, it lies in no order, and is more than the range cache has room for
-$node->safe_psql('postgres', kv_table('placed', 'k uuid, v text', 'k', q{compression 'lz4'}) . q{INSERT INTO placed SELECT md5(g::text)::uuid, noise(g, 1600) || repeat('p', 1600) FROM generate_series(1, 6000) g; SELECT kvfdw_freeze('placed'); ANALYZE placed});
+$node->safe_psql('postgres', kv_table('placed', 'k uuid, v text', 'k', q{compression 'lz4'}) . q{INSERT INTO placed SELECT md5(g::text)::uuid, noise(g, 1600) || repeat('p', 1600) FROM generate_series(1, 6000) g; SELECT kvfdw_flush('placed'); ANALYZE placed});
 like(answer($node, 'EXPLAIN (COSTS off) SELECT sum(hashtext(v)::bigint) FROM placed'), qr/Order: storage/, 'a scan by place');
 is(answer($node, 'SELECT count(*), sum(hashtext(v)::bigint) FROM placed'), answer($node, q{SELECT count(*), sum(hashtext(noise(g, 1600) || repeat('p', 1600))::bigint) FROM generate_series(1, 6000) g}), '... has the values');
 
@@ -140,7 +140,7 @@ is(kv_check_clean($node, @tables, 'p', 'z', 'third', 'cache', 'bare'), '', 'kvfd
 
 # ---- damage ----
 
-$node->safe_psql('postgres', kv_table('d', 'k int, v text', 'k', q{compression 'lz4'}) . q{INSERT INTO d SELECT g, noise(g, 9000) || repeat('d', 9000) FROM generate_series(1, 30) g; CREATE TABLE d_heap AS TABLE d; SELECT kvfdw_freeze('d')});
+$node->safe_psql('postgres', kv_table('d', 'k int, v text', 'k', q{compression 'lz4'}) . q{INSERT INTO d SELECT g, noise(g, 9000) || repeat('d', 9000) FROM generate_series(1, 30) g; CREATE TABLE d_heap AS TABLE d; SELECT kvfdw_flush('d')});
 my $d = answer($node, q{SELECT 'd'::regclass::oid});
 $standby->stop;
 $node->stop;

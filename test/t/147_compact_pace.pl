@@ -17,9 +17,9 @@ my $rows = 30_000;
 my $point = 'compact_flush_rests';
 
 sub query { return $node->safe_psql('postgres', @_); }
-sub passes { return query(q{SELECT passes FROM kvfdw_stat_tables WHERE relid = 't'::regclass}); }
+sub passes { return query(q{SELECT compactions FROM kvfdw_stat_tables WHERE relid = 't'::regclass}); }
 
-query(kv_table('t', 'k int, v text', 'k') . "INSERT INTO t SELECT k, rpad(md5(k::text), 300, 'v') FROM generate_series(1, $rows) k; SELECT kvfdw_freeze('t')");
+query(kv_table('t', 'k int, v text', 'k') . "INSERT INTO t SELECT k, rpad(md5(k::text), 300, 'v') FROM generate_series(1, $rows) k; SELECT kvfdw_flush('t')");
 
 # Overwrite little by little, up to somewhere between the mark from which it is compacted and the bound, where nobody waits for it.
 my $round = 0;
@@ -48,7 +48,7 @@ sub does_not_rest_for
 	ok(eval { wait_for($does, sub { ended($w) }) }, "not where $does waits for it");
 	return is(outcome($w), '', 'which goes on then');
 }
-does_not_rest_for(q{kvfdw_freeze('t')}, 'a freeze');
+does_not_rest_for(q{kvfdw_flush('t')}, 'a freeze');
 ok(eval { until_rest() }, 'the next rests') or diag $@;
 does_not_rest_for(q{kvfdw_compact('t')}, 'a compaction by hand');
 
@@ -56,8 +56,8 @@ does_not_rest_for(q{kvfdw_compact('t')}, 'a compaction by hand');
 sub until_rest_at_end
 {
 	until_rest();
-	return 1 if query('SELECT phase FROM kvfdw_stat_compact') eq 'switching';
-	step_on($node, $point, sub { !query('SELECT count(*) FROM kvfdw_stat_compact') });
+	return 1 if query(q{SELECT phase FROM kvfdw_stat_progress WHERE command = 'compact'}) eq 'switching';
+	step_on($node, $point, sub { !query(q{SELECT count(*) FROM kvfdw_stat_progress WHERE command = 'compact'}) });
 	return 0;
 }
 ok(eval { wait_for('a rest', \&until_rest_at_end) }, 'one rests at the end of a pass') or diag $@;

@@ -50,12 +50,12 @@ sub sound
 sub split_until
 {
 	my ($level, $point, $kind) = @_;
-	my $at_end = $kind eq 'cut' ? 'true' : 'false';
+	my $function = $kind eq 'cut' ? 'kvfdw_cut' : 'kvfdw_split';
 	my $worker = $point =~ /^(?:image|map_imaged|map_done)/;
 	unlink glob "$data/kvfdw/{waiting,step,continue}.*";
 	worker_stop_points($node, "$point=wait") if $worker;
 	my $set = $worker ? '' : "$point=wait";
-	my $session = psql_writer($node, "SET kvfdw.stop_points = '$set'; SELECT kvfdw_split('t_$level', $at_end)", "split$round");
+	my $session = psql_writer($node, "SET kvfdw.stop_points = '$set'; SELECT $function('t_$level')", "split$round");
 	stopped($node, $point);
 	return $session;
 }
@@ -148,7 +148,7 @@ for my $at (0 .. $#levels)
 	wait_for('what was released to be freed', sub { !(() = glob "$data/kvfdw/dropped.*") });
 	my $size = 0;
 	$size += -s $_ for glob "$dir{$level}/*.val";
-	cmp_ok(query(q{SELECT value_file_bytes + retired_bytes FROM kvfdw_stat_tables WHERE relid = 't_none'::regclass}), '<=', $size, 'no value file counts twice');
+	cmp_ok(query(q{SELECT value_file_bytes + obsolete_bytes FROM kvfdw_stat_tables WHERE relid = 't_none'::regclass}), '<=', $size, 'no value file counts twice');
 	is(query(q{SELECT lost_entries FROM kvfdw_stat_tables WHERE relid = 't_none'::regclass}), 100 + $changed, 'all of it is counted as lost');
 	like(substr(slurp_file($node->logfile), $log), qr/WARNING:  foreign table .* has lost @{[100 + $changed]} row versions/, 'and the server log says so');
 	sound($level, 'with losses');

@@ -42,7 +42,7 @@ both('INSERT INTO T SELECT g * 7 % 3001, rpad(md5(g::text), 20 + g * 37 % 900, m
 	my $before = query('SELECT sum(length(v)) FROM heap');
 
 	cmp_ok(query(q{SELECT kvfdw_split('t')}), '>', 4, 'the table has several shards');
-	cmp_ok(query(q{SELECT kvfdw_split('t', true)}), '>', 8, 'and more');
+	cmp_ok(query(q{SELECT kvfdw_cut('t')}), '>', 8, 'and more');
 
 	query(q{INSERT INTO t VALUES (9000, 'new'); DELETE FROM t WHERE k = 2000});
 	query(q{INSERT INTO heap VALUES (9000, 'new'); DELETE FROM heap WHERE k = 2000});
@@ -104,7 +104,7 @@ both('INSERT INTO T SELECT g * 7 % 3001, rpad(md5(g::text), 20 + g * 37 % 900, m
 	query(kv_table('late', 'k int, v int', 'k', "shards '1'") . q{INSERT INTO late SELECT g, g FROM generate_series(1, 1000) g});
 	unlink glob "$data/kvfdw/{waiting,step,continue}.*";
 	my $split = psql_writer($node, q{SET kvfdw.stop_points = 'split_prepared=wait,split_halted=wait'; SELECT kvfdw_split('late')}, 'late');
-	my $delta = q{SELECT delta_bytes FROM kvfdw_stat_tables WHERE relid = 'late'::regclass};
+	my $delta = q{SELECT memtable_bytes FROM kvfdw_stat_tables WHERE relid = 'late'::regclass};
 	stopped($node, 'split_prepared');
 	query(q{INSERT INTO late SELECT g, g FROM generate_series(2001, 32000) g});
 	my $much = query($delta);
@@ -157,12 +157,12 @@ both('INSERT INTO T SELECT g * 7 % 3001, rpad(md5(g::text), 20 + g * 37 % 900, m
 
 # ---- while a shard is copied, what others have emptied goes ----
 {
-	query(kv_table('w', 'k int, v text', 'k', "shards '2', max_space_amplification '1.1'") . q{INSERT INTO w SELECT g, repeat('w', 900) FROM generate_series(-1000, 999) g; SELECT kvfdw_freeze('w')});
+	query(kv_table('w', 'k int, v text', 'k', "shards '2', max_space_amplification '1.1'") . q{INSERT INTO w SELECT g, repeat('w', 900) FROM generate_series(-1000, 999) g; SELECT kvfdw_flush('w')});
 	unlink glob "$data/kvfdw/{waiting,step,continue}.*";
 	my $split = psql_writer($node, q{SET kvfdw.stop_points = 'split_copied=wait'; SELECT kvfdw_split('w')}, 'copying');
 	stopped($node, 'split_copied');
 	my @there = files_of('w');
-	query(q{SET kvfdw.test_compact = on; DELETE FROM w WHERE k % 10 = 0; SELECT kvfdw_freeze('w')}) for 1 .. 2;
+	query(q{SET kvfdw.test_compact = on; DELETE FROM w WHERE k % 10 = 0; SELECT kvfdw_flush('w')}) for 1 .. 2;
 	ok(eval { wait_for('files to go', sub { (grep { !-e } @there) > @there / 4 }) }, 'while a shard is copied files go that a freeze of another one has emptied');
 	is(kv_check_clean($node, 'w'), '', 'and all is sound');
 	unlike(go_on($node, 'split_copied', $split), qr/ERROR/, 'the split goes on');
@@ -186,7 +186,7 @@ query(kv_table('grows', 'k int, v text', 'k', "shards '1'") . "INSERT INTO grows
 for my $keys ([ 1001, 2000, 10_000, 50_000 ], [ 55_000, 60_000, 60_100 ])
 {
 	query('INSERT INTO grows VALUES (' . shift(@$keys) . ", 'last')");
-	my $cut = psql_writer($node, q{SET kvfdw.stop_points = 'cut_made=wait'; SELECT kvfdw_split('grows', true)}, 'cut');
+	my $cut = psql_writer($node, q{SET kvfdw.stop_points = 'cut_made=wait'; SELECT kvfdw_cut('grows')}, 'cut');
 	stopped($node, 'cut_made');
 	while (defined(my $key = shift @$keys))
 	{
@@ -237,18 +237,18 @@ same('restarted');
 
 # ---- a check that has begun with a shard's run: other shards have its keys now, and move the values to files of theirs ----
 query(kv_table('c', 'k int, v text', 'k', "shards '1'") . q{INSERT INTO c SELECT g, repeat('c', 700) FROM generate_series(1, 1000) g});
-query(q{SELECT kvfdw_freeze('c'); SELECT kvfdw_compact('c', true)});
+query(q{SELECT kvfdw_flush('c'); SELECT kvfdw_compact('c', true)});
 my $check = psql_writer($node, q{SET kvfdw.stop_points = 'check_run_read=wait'; SELECT * FROM kvfdw_check('c')}, 'check');
 stopped($node, 'check_run_read');
 cmp_ok(query(q{SELECT kvfdw_split('c')}), '>', 4, 'a shard is split while it is checked');
 query($_) for q{SELECT kvfdw_compact('c', true)}, 'CHECKPOINT';
-wait_for('the files before to go', sub { query(q{SELECT retired_chunks FROM kvfdw_stat_tables WHERE relid = 'c'::regclass}) == 0 });
+wait_for('the files before to go', sub { query(q{SELECT obsolete_value_files FROM kvfdw_stat_tables WHERE relid = 'c'::regclass}) == 0 });
 is(go_on($node, 'check_run_read', $check), '', '... and nothing is found');
 query('DROP FOREIGN TABLE c');
 
 # ---- by themselves: empty shards are absorbed, others split and cut ----
 both('DELETE FROM T WHERE k > 400');
-query(q{SELECT kvfdw_freeze('t')});
+query(q{SELECT kvfdw_flush('t')});
 my $many = shards();
 cmp_ok($many, '>', 30, 'there are many shards');
 query('ALTER SYSTEM SET kvfdw.test_splits = on');
@@ -259,8 +259,8 @@ query('ALTER SYSTEM RESET kvfdw.test_splits');
 # shards of a table that was emptied, the values of which nobody has compacted; a value that is on its way keeps its shard
 query(kv_table('e', 'k int, v text', 'k', "shards '1'") . q{INSERT INTO e SELECT g, repeat('e', 700) FROM generate_series(1, 1000) g});
 my $emptied = query(q{SELECT kvfdw_split('e')});
-query(q{DELETE FROM e; SELECT kvfdw_freeze('e')});
-sub chunks_of { my ($table) = @_; return query("SELECT chunks + retired_chunks FROM kvfdw_stat_tables WHERE relid = '$table'::regclass"); }
+query(q{DELETE FROM e; SELECT kvfdw_flush('e')});
+sub chunks_of { my ($table) = @_; return query("SELECT value_files + obsolete_value_files FROM kvfdw_stat_tables WHERE relid = '$table'::regclass"); }
 cmp_ok(chunks_of('e'), '>=', $emptied, 'an emptied table has value files');
 unlink glob "$data/kvfdw/{waiting,step,continue}.*";
 my $reserved = psql_writer($node, q{SET kvfdw.stop_points = 'large_value_reserved=wait'; INSERT INTO e VALUES (1001, repeat('l', 3000000))}, 'reserved');
@@ -270,7 +270,7 @@ $node->reload;
 same('absorbed');
 my $splits = query(q{SELECT splits FROM kvfdw_stat_tables WHERE relid = 't'::regclass});
 both(q{INSERT INTO T SELECT 100000 + g * 37 % 1001, rpad(md5(g::text), 300, 'z') FROM generate_series(1, 1000) g});
-query(q{SELECT kvfdw_freeze('t')});
+query(q{SELECT kvfdw_flush('t')});
 ok(eval { wait_for('a shard to be split', sub { query(q{SELECT splits FROM kvfdw_stat_tables WHERE relid = 't'::regclass}) > $splits }) }, 'a shard that is large is split');
 same('by themselves');
 ok(eval { wait_for('emptied shards to be joined', sub { query(q{SELECT shards FROM kvfdw_stat_tables WHERE relid = 'e'::regclass}) < $emptied - 1 }) }, 'shards that were emptied go, too');
@@ -295,10 +295,10 @@ is(kv_check_clean($node, 'd'), '', 'and sound');
 	my $told = sub { my ($what) = @_; return query("SELECT $what FROM kvfdw_stat_tables WHERE relid = 'p'::regclass"); };
 	query("ALTER SYSTEM SET kvfdw.$_") for 'shard_size = 1000', 'test_compactions = off', 'test_splits = off';
 	$node->reload;
-	query(kv_table('p', 'k int, v text', 'k', "shards '1', max_space_amplification '1.1'") . q{INSERT INTO p SELECT g * 7 % 3001, repeat('p', 900) FROM generate_series(1, 3000) g; SELECT kvfdw_freeze('p')});
+	query(kv_table('p', 'k int, v text', 'k', "shards '1', max_space_amplification '1.1'") . q{INSERT INTO p SELECT g * 7 % 3001, repeat('p', 900) FROM generate_series(1, 3000) g; SELECT kvfdw_flush('p')});
 	unlink glob "$data/kvfdw/{waiting,step,continue}.*";
 	worker_stop_points($node, 'compact_written=wait');
-	query(q{DELETE FROM p WHERE k % 3 > 0; SELECT kvfdw_freeze('p')});
+	query(q{DELETE FROM p WHERE k % 3 > 0; SELECT kvfdw_flush('p')});
 	stopped($node, 'compact_written');
 	query('ALTER SYSTEM SET kvfdw.shard_size = 1');
 	worker_stop_points($node, 'split_met=wait,compact_written=wait');
@@ -306,8 +306,8 @@ is(kv_check_clean($node, 'd'), '', 'and sound');
 
 	# there is much more to win, and room for it as soon as what that compaction job has emptied is gone
 	append_to_file("$data/kvfdw/step.compact_written", '');
-	wait_for('the pass to end', sub { !-e "$data/kvfdw/step.compact_written" && $told->('passes') > 0 });
-	wait_for('chunks to go', sub { $told->('retired_chunks') == 0 });
+	wait_for('the pass to end', sub { !-e "$data/kvfdw/step.compact_written" && $told->('compactions') > 0 });
+	wait_for('chunks to go', sub { $told->('obsolete_value_files') == 0 });
 	append_to_file("$data/kvfdw/continue.split_met", '');
 	ok(eval { wait_for('the shard to be split', sub { $told->('shards') > 1 }) }, 'a split that has met a pass comes before the next one');
 	worker_stop_points($node, '');

@@ -33,7 +33,7 @@ my $standby = kv_standby($primary, 'standby');
 query(q{SELECT kvfdw_split('t')});
 change();
 my $late = kv_standby($primary, 'late');
-query(q{SELECT kvfdw_split('t', true)});
+query(q{SELECT kvfdw_cut('t')});
 change();
 query('CHECKPOINT');
 change();
@@ -55,8 +55,8 @@ sub change_until
 {
 	my ($kind, $point) = @_;
 	unlink glob "$data/kvfdw/{waiting,step,continue}.*";
-	my $at_end = $kind eq 'split' ? 'false' : 'true';
-	my $sql = "SELECT kvfdw_split('t', $at_end)";
+	my $function = $kind eq 'split' ? 'kvfdw_split' : 'kvfdw_cut';
+	my $sql = "SELECT $function('t')";
 	my $session = $kind eq 'absorb' ? query($sql) && undef : psql_writer($primary, "SET kvfdw.stop_points = '$point=wait'; $sql", "$kind$round");
 	if ($kind eq 'absorb')
 	{

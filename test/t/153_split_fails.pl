@@ -65,7 +65,7 @@ sub hit { my ($function) = @_; return query("SELECT $function(pid) FROM pg_stat_
 
 query('CREATE TABLE heap (k int PRIMARY KEY, v text);' . kv_table('t', 'k int, v text', 'k', "shards '1'"));
 both(q{INSERT INTO T SELECT g * 7 % 1009, rpad(md5(g::text), 20 + g * 37 % 900, md5(g::text)) FROM generate_series(1, 1000) g});
-query(q{SELECT kvfdw_freeze('t'); CHECKPOINT});
+query(q{SELECT kvfdw_flush('t'); CHECKPOINT});
 my $kinds = kinds('t');
 
 # ---- no space ----
@@ -89,7 +89,7 @@ for my $kind (qw(run_write meta_write key_log_write))
 	is(tables_differ($node, 't', 'heap', 'k'), '', "$kind: heap's rows");
 	# of one shard again
 	query('TRUNCATE t; INSERT INTO t TABLE heap');
-	query(q{SELECT kvfdw_freeze('t'); CHECKPOINT});
+	query(q{SELECT kvfdw_flush('t'); CHECKPOINT});
 	$kinds = kinds('t');
 }
 
@@ -106,7 +106,7 @@ for my $kind (qw(run_write meta_write key_log_write))
 	cmp_ok(query(q{SELECT kvfdw_split('t')}), '>', 8, 'when there is space again the next one goes through');
 	is(tables_differ($node, 't', 'heap', 'k'), '', 'with all rows');
 	query('TRUNCATE t; INSERT INTO t TABLE heap');
-	query(q{SELECT kvfdw_freeze('t'); CHECKPOINT});
+	query(q{SELECT kvfdw_flush('t'); CHECKPOINT});
 	$kinds = kinds('t');
 }
 
@@ -147,7 +147,7 @@ for my $ddl ('TRUNCATE d', $moves ? 'ALTER FOREIGN TABLE d OPTIONS (ADD tablespa
 	is(outcome($other), '', "$name: who waited for it goes on");
 	is(query('SELECT count(*), sum(length(v)) FROM d'), $name eq 'ALTER' ? '500|250000' : '0|', "$name: what is to be there is") if $name ne 'DROP';
 
-	query(q{DROP FOREIGN TABLE IF EXISTS d;} . kv_table('d', 'k int, v text', 'k', "shards '1'") . q{INSERT INTO d SELECT g, repeat('d', 500) FROM generate_series(1, 500) g; SELECT kvfdw_freeze('d')});
+	query(q{DROP FOREIGN TABLE IF EXISTS d;} . kv_table('d', 'k int, v text', 'k', "shards '1'") . q{INSERT INTO d SELECT g, repeat('d', 500) FROM generate_series(1, 500) g; SELECT kvfdw_flush('d')});
 	my $oid = query(q{SELECT 'd'::regclass::oid});
 	unlink glob "$data/kvfdw/{waiting,step,continue}.*";
 	query(q{ALTER SYSTEM SET kvfdw.test_shard_kb = 64});
@@ -169,12 +169,12 @@ unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal/, 'no proc
 for my $way ('split', 'joined')
 {
 	query(kv_table('failed', 'k int, v text', 'k', "shards '1'") . 'INSERT INTO failed SELECT g, repeat(md5(g::text), 100) FROM generate_series(1, 1000) g');
-	query(q{SELECT kvfdw_split('failed', true)}) if $way eq 'joined';
+	query(q{SELECT kvfdw_cut('failed')}) if $way eq 'joined';
 	like(answer($node, "SET kvfdw.fault = 'value_extend:1+:ENOSPC'; INSERT INTO failed VALUES (100000, repeat('x', 9000000))"), qr/could not extend file/, "$way: a value has no room");
 	if ($way eq 'split') { query(q{SELECT kvfdw_split('failed')}) }
 	else
 	{
-		query("SELECT kvfdw_freeze('failed'); ALTER SYSTEM SET kvfdw.test_shard_kb = 1000000; SELECT pg_reload_conf()");
+		query("SELECT kvfdw_flush('failed'); ALTER SYSTEM SET kvfdw.test_shard_kb = 1000000; SELECT pg_reload_conf()");
 		wait_for('shards to be joined', sub { shards('failed') == 1 });
 		query('ALTER SYSTEM RESET kvfdw.test_shard_kb; SELECT pg_reload_conf()');
 	}

@@ -33,7 +33,7 @@ sub fill { my ($rows) = @_; $round++; both("INSERT INTO T SELECT g * 7 % 1009, r
 sub empty
 {
 	both('DELETE FROM T');
-	query(q{SELECT kvfdw_freeze('t'); SELECT pg_current_xact_id()});
+	query(q{SELECT kvfdw_flush('t'); SELECT pg_current_xact_id()});
 	set('test_shard_kb', 1000000);
 	ok(eval { wait_for('shards to be joined', sub { shards('t') == 1 }) }, 'emptied shards are joined') or diag shards('t');
 	set('test_shard_kb');
@@ -54,9 +54,9 @@ my ($known) = numbers('t');
 query(q{SELECT kvfdw_split('t')});
 cmp_ok((numbers('t'))[-1], '<=', 3, 'numbers of shards that have left are given again');
 both(q{INSERT INTO T SELECT 10000 + g, 'end' FROM generate_series(1, 100) g});
-query(q{SELECT kvfdw_split('t', true)});
+query(q{SELECT kvfdw_cut('t')});
 both(q{INSERT INTO T SELECT g * g, 'behind' FROM generate_series(1, 150) g ON CONFLICT DO NOTHING});
-query(q{SELECT kvfdw_freeze('t')});
+query(q{SELECT kvfdw_flush('t')});
 is(scalar(grep { $_ == $known } numbers('t')), 0, 'but not that of one which somebody may know');
 ok($session->query_safe('FETCH ALL FROM c') eq $seen, 'who began before sees what was there then');
 $session->quit;
@@ -134,7 +134,7 @@ same('after a power cut');
 	like($err, qr/WARNING:  foreign table .* is running out of shard ids \(20 of 20 used\)/, 'a table that runs short of them says so');
 	like($err, qr/WARNING:  foreign table .* has used up its shard ids/, 'and when there are none');
 	is($out, 17, 'it has those that it could get');
-	($rc, $out, $err) = $node->psql('postgres', q{SELECT kvfdw_split('n', true)});
+	($rc, $out, $err) = $node->psql('postgres', q{SELECT kvfdw_cut('n')});
 	like($err, qr/has used up its shard ids/, 'nor is one cut');
 	is(query('SELECT count(*), sum(length(v)) FROM n'), '1000|700000', 'all rows are there');
 	is(kv_check_clean($node, 'n'), '', 'and sound');

@@ -54,12 +54,12 @@ sub meet
 	my $emptied = $round++ % 2 ? 'k <= 300' : 'k > 1000';
 	query('DROP FOREIGN TABLE IF EXISTS t; TRUNCATE heap;' . kv_table('t', 'k int, v text', 'k', "wal '$level', shards '1'"));
 	both(q{INSERT INTO T SELECT g, rpad(md5(g::text), 500, 'q') FROM generate_series(1, 300) g});
-	is(query(q{SELECT kvfdw_split('t', true)}), 2, "$when: a table is cut");
+	is(query(q{SELECT kvfdw_cut('t')}), 2, "$when: a table is cut");
 	both(q{INSERT INTO T SELECT g, rpad(md5(g::text), 500, 'q') FROM generate_series(1001, 1300) g});
 	query('CHECKPOINT');
 	both("DELETE FROM T WHERE $emptied");
-	query(q{SELECT kvfdw_freeze('t'), pg_current_xact_id()});
-	wait_for('chunks to go', sub { told('retired_chunks') == 0 });
+	query(q{SELECT kvfdw_flush('t'), pg_current_xact_id()});
+	wait_for('chunks to go', sub { told('obsolete_value_files') == 0 });
 	query('CHECKPOINT') if $how ne 'killed';
 	my $dir = directory();
 	my %durable = map { $_ => 1 } glob "$dir/*";
@@ -98,9 +98,9 @@ for my $how (qw(killed power))
 {
 	my $q = sub { my ($what) = @_; return query("SELECT $what FROM kvfdw_stat_tables WHERE relid = 'q'::regclass"); };
 	query(kv_table('q', 'k int, v text', 'k', "wal 'none', shards '1'") . q{INSERT INTO q SELECT g, repeat('q', 500) FROM generate_series(1, 300) g});
-	is(query(q{SELECT kvfdw_split('q', true)}), 2, 'a table is cut');
-	query($_) for q{INSERT INTO q SELECT g, repeat('q', 500) FROM generate_series(1001, 1300) g}, 'CHECKPOINT', 'DELETE FROM q WHERE k <= 300', q{SELECT kvfdw_freeze('q'), pg_current_xact_id()};
-	wait_for('chunks to go', sub { $q->('retired_chunks') == 0 });
+	is(query(q{SELECT kvfdw_cut('q')}), 2, 'a table is cut');
+	query($_) for q{INSERT INTO q SELECT g, repeat('q', 500) FROM generate_series(1001, 1300) g}, 'CHECKPOINT', 'DELETE FROM q WHERE k <= 300', q{SELECT kvfdw_flush('q'), pg_current_xact_id()};
+	wait_for('chunks to go', sub { $q->('obsolete_value_files') == 0 });
 	absorb_until('image_captured');
 	is($q->('shards'), 1, 'and joined again');
 	query(q{SET kvfdw.stop_points = ''; INSERT INTO q SELECT g, repeat('n', 2000) FROM generate_series(1, 1000) g; INSERT INTO q SELECT g, repeat('n', 2000) FROM generate_series(1301, 1400) g});

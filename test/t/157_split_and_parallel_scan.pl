@@ -35,7 +35,7 @@ SKIP:
 		(my $heap = $sql) =~ s/\bT\b/heap/;
 		(my $kv = $sql) =~ s/\bT\b/t/;
 		query('DROP TABLE IF EXISTS heap; DROP FOREIGN TABLE IF EXISTS t; CREATE TABLE heap (k int PRIMARY KEY, v text);' . kv_table('t', 'k int, v text', 'k', "shards '1'"));
-		query("INSERT INTO heap SELECT g * 7 % 3001, rpad(md5(g::text), 100 + g * 37 % 900, md5(g::text)) FROM generate_series(1, 3000) g; INSERT INTO t SELECT * FROM heap; SELECT kvfdw_freeze('t'); ANALYZE t");
+		query("INSERT INTO heap SELECT g * 7 % 3001, rpad(md5(g::text), 100 + g * 37 % 900, md5(g::text)) FROM generate_series(1, 3000) g; INSERT INTO t SELECT * FROM heap; SELECT kvfdw_flush('t'); ANALYZE t");
 		like(query("$settings EXPLAIN (COSTS OFF) $kv"), qr/\Q$gather\E$/m, "$what: the plan is parallel");
 		my $expected = query($heap);
 		unlink glob "$data/kvfdw/{waiting,step,continue}.*";
@@ -47,7 +47,7 @@ SKIP:
 		is(query('SELECT count(*) > 0 AND bool_and(backend_type = $$parallel worker$$) FROM pg_stat_activity WHERE pid IN (' . $workers->() . ')'), 't', "$what: workers stand in the middle");
 		cmp_ok(query(q{SET kvfdw.stop_points = ''; SELECT kvfdw_split('t')}), '>', 4, "$what: the shard is split");
 		query(q{SET kvfdw.stop_points = ''; INSERT INTO t SELECT 10000 + g, 'later' FROM generate_series(1, 50) g; DELETE FROM t WHERE k % 5 = 0});
-		cmp_ok(query(q{SET kvfdw.stop_points = ''; SELECT kvfdw_split('t', true)}), '>', 8, "$what: its parts are cut");
+		cmp_ok(query(q{SET kvfdw.stop_points = ''; SELECT kvfdw_cut('t')}), '>', 8, "$what: its parts are cut");
 		query(q{SET kvfdw.stop_points = ''; SELECT kvfdw_compact('t', true)});
 		is(go_on($node, 'fetch_planned', $reader), "$expected\n", "$what: heap's rows");
 		is(kv_check_clean($node, 't'), '', "$what: sound");
@@ -67,14 +67,14 @@ unless (heap_only())
 }
 
 # ---- SERIALIZABLE ----
-my $cut = q{SELECT kvfdw_split('s', true)};
+my $cut = q{SELECT kvfdw_cut('s')};
 my %between = (
 	'nothing' => [],
 	'a split' => [q{SELECT kvfdw_split('s')}],
 	'a cut' => [$cut],
 	'a pass' => [q{SELECT kvfdw_compact('s', true)}],
-	'a freeze' => [q{SELECT kvfdw_freeze('s')}],
-	'all of them' => [ q{SELECT kvfdw_split('s')}, q{SELECT kvfdw_compact('s', true)}, $cut, q{SELECT kvfdw_freeze('s')} ]);
+	'a freeze' => [q{SELECT kvfdw_flush('s')}],
+	'all of them' => [ q{SELECT kvfdw_split('s')}, q{SELECT kvfdw_compact('s', true)}, $cut, q{SELECT kvfdw_flush('s')} ]);
 my %reads = (
 	keys => [ 'SELECT v FROM s WHERE k = 100', 'SELECT v FROM s WHERE k = 900' ],
 	ranges => [ 'SELECT sum(v) FROM s WHERE k BETWEEN 90 AND 110', 'SELECT sum(v) FROM s WHERE k BETWEEN 890 AND 910' ],

@@ -64,7 +64,7 @@ for my $most (8, 64)
 	for (1 .. 3)
 	{
 		# not those that have nothing behind their greatest key, but that of the tenants' end
-		my ($rc, undef, $err) = $node->psql('postgres', q{SET client_min_messages = warning; SELECT kvfdw_split('t', true)}, timeout => 200);
+		my ($rc, undef, $err) = $node->psql('postgres', q{SET client_min_messages = warning; SELECT kvfdw_cut('t')}, timeout => 200);
 		is($rc, 0, 'shards are cut') or diag $err;
 		last unless grep { !ended($_) } @writers;
 	}
@@ -76,7 +76,7 @@ for my $most (8, 64)
 # ---- a third of the tenants grows, and what is large is split by itself ----
 {
 	both('INSERT INTO T ' . rows('n % 3 = 0', 20001, 35000));
-	query(q{SELECT kvfdw_freeze('t')});
+	query(q{SELECT kvfdw_flush('t')});
 	my $largest = q{SELECT max(live_bytes) FROM kvfdw_stat_shards WHERE relid = 't'::regclass};
 	my ($before, $splits) = (query($largest), query(q{SELECT splits FROM kvfdw_stat_tables WHERE relid = 't'::regclass}));
 	query('ALTER SYSTEM SET kvfdw.test_shard_kb = ' . int($before / 1024 / 2));

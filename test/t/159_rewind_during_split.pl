@@ -109,9 +109,9 @@ sub meanwhile
 	my ($node) = @_;
 	change($node);
 	$node->safe_psql('postgres', $_) for q{SELECT kvfdw_compact('t', true)}, 'CHECKPOINT', q{SELECT kvfdw_split('t')}, 'CHECKPOINT';
-	wait_for('files to go', sub { $node->safe_psql('postgres', q{SELECT retired_chunks FROM kvfdw_stat_tables WHERE relid = 't'::regclass}) == 0 });
+	wait_for('files to go', sub { $node->safe_psql('postgres', q{SELECT obsolete_value_files FROM kvfdw_stat_tables WHERE relid = 't'::regclass}) == 0 });
 	change($node);
-	$node->safe_psql('postgres', q{SELECT kvfdw_freeze('t')});
+	$node->safe_psql('postgres', q{SELECT kvfdw_flush('t')});
 	return;
 }
 

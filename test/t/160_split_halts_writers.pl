@@ -54,7 +54,7 @@ sub points_again { unlink glob "$data/kvfdw/{waiting,step,continue}.*"; return; 
 {
 	points_again();
 	query(kv_table('grows', 'k bigint, v text', 'k', "shards '1'") . "INSERT INTO grows SELECT g, 'first' FROM generate_series(1, 1000) g");
-	my $cut = psql_writer($node, q{SET kvfdw.stop_points = 'cut_made=wait'; SELECT kvfdw_split('grows', true)}, 'cut');
+	my $cut = psql_writer($node, q{SET kvfdw.stop_points = 'cut_made=wait'; SELECT kvfdw_cut('grows')}, 'cut');
 	stopped($node, 'cut_made');
 	my @keys = (10_000, 10_000_000, 10_000_000_000, 10_000_000_000_000);
 	while (defined(my $key = shift @keys))
@@ -65,7 +65,7 @@ sub points_again { unlink glob "$data/kvfdw/{waiting,step,continue}.*"; return; 
 	}
 	like(go_on($node, 'cut_made', $cut), qr/NOTICE:  could not add a shard after shard 0 of foreign table "/, 'it is given up');
 	is(shards('grows'), 1, 'nothing is done');
-	like(answer($node, q{SELECT kvfdw_split('grows', true)}), qr/^2$/m, 'and the next one goes through');
+	like(answer($node, q{SELECT kvfdw_cut('grows')}), qr/^2$/m, 'and the next one goes through');
 	is(query('SELECT count(*) FROM grows'), 1004, 'with all rows');
 	is(kv_check_clean($node, 'grows'), '', 'sound');
 }

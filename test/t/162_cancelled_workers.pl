@@ -13,7 +13,7 @@ plan skip_all => 'heap has no such processes' if heap_only();
 my $node = kv_cluster('cancelled', 'kvfdw.flush_after' => 1, 'kvfdw.test_value_file_kb' => 64);
 plan skip_all => 'needs fault injection' unless has_faults($node);
 $node->safe_psql('postgres', kv_table('t', 'k int, v text', 'k') . 'CREATE TABLE heap (k int PRIMARY KEY, v text)');
-$node->safe_psql('postgres', kv_table('scanned', 'k int, v text', 'k') . q{INSERT INTO scanned SELECT g, rpad('v' || g, 4096, md5(g::text)) FROM generate_series(1, 5000) g ORDER BY md5(g::text); SELECT kvfdw_freeze('scanned'); ANALYZE scanned});
+$node->safe_psql('postgres', kv_table('scanned', 'k int, v text', 'k') . q{INSERT INTO scanned SELECT g, rpad('v' || g, 4096, md5(g::text)) FROM generate_series(1, 5000) g ORDER BY md5(g::text); SELECT kvfdw_flush('scanned'); ANALYZE scanned});
 my $log = -s $node->logfile;
 my $times = times_ready($node);
 my @cancelled;

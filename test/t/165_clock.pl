@@ -61,7 +61,7 @@ for my $step ('as it is', 'an hour back', 'a day back')
 	for my $word ('b' .. 'f') { wait_for('room again', sub { rewrite($t, $word) eq '' }) }
 	is($node->safe_psql('postgres', "SELECT count(*), min(v) = repeat('f', 1000) FROM $t"), '1000|t', '... and has what is written then');
 	ok(wait_for('space', sub { ratio($t) < 3 }), '... space comes back');
-	ok(wait_for('a freeze', sub { $node->safe_psql('postgres', "SELECT delta_bytes FROM kvfdw_stat_tables WHERE relid = '$t'::regclass") == 0 }), '... what is recent is frozen');
+	ok(wait_for('a freeze', sub { $node->safe_psql('postgres', "SELECT memtable_bytes FROM kvfdw_stat_tables WHERE relid = '$t'::regclass") == 0 }), '... what is recent is frozen');
 	for ([ $half, 'half a request is given up' ], [ $idle, 'an idle client is disconnected' ])
 	{
 		my ($conn, $what) = @$_;

@@ -21,7 +21,7 @@ sub prewarm { return join '', map { "SELECT kvfdw_prewarm('$_');" } @others, 'la
 my $rows = q{SELECT (SELECT count(*) FROM large), (SELECT count(*) FROM a WHERE v = 'z'), (SELECT count(*) FROM c WHERE v = 'z')};
 
 query(join '', map { kv_table($_, 'k bigint, v text', 'k', $_ eq 'large' ? "shards '100'" : ()) . "INSERT INTO $_ SELECT hashint8extended(g, 1), repeat('x', 4000) FROM generate_series(1, 10) g;" } @others, 'large');
-query("SELECT kvfdw_freeze('$_')") for @others, 'large';
+query("SELECT kvfdw_flush('$_')") for @others, 'large';
 my $standby = kv_standby($node, 'standby', 'kvfdw.stop_points' => "''");
 caught_up($node, $standby);
 query('CHECKPOINT');
@@ -47,7 +47,7 @@ is(kv_check_clean($node, @others, 'large'), '', 'and sound');
 # a standby
 query(join '', map { "UPDATE $_ SET v = repeat('y', 4000);" } @others);
 query(q{INSERT INTO large SELECT hashint8extended(g, 1), repeat('x', 4000) FROM generate_series(1, 10) g});
-query("SELECT kvfdw_freeze('$_')") for @others, 'large';
+query("SELECT kvfdw_flush('$_')") for @others, 'large';
 query('CHECKPOINT');
 caught_up($node, $standby);
 $standby->safe_psql('postgres', join('', map { "SELECT sum(length(v)) FROM $_ WHERE k IN (SELECT hashint8extended(g, 1) FROM generate_series(1, 10) g);" } @others, 'large') . prewarm());

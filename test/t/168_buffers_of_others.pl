@@ -21,7 +21,7 @@ sub fill_large { return query(q{INSERT INTO large SELECT hashint8extended(g, 2),
 
 query(join '', map { kv_table($_, 'k bigint, v text', 'k') . "INSERT INTO $_ SELECT hashint8extended(g, 1), 'x' FROM generate_series(1, 10) g;" } @others);
 make_large();
-query("SELECT kvfdw_freeze('$_')") for qw(b c);
+query("SELECT kvfdw_flush('$_')") for qw(b c);
 my $standby = kv_standby($node, 'standby', 'kvfdw.stop_points' => "''");
 query('CHECKPOINT');
 

@@ -19,13 +19,13 @@ plan skip_all => 'needs fault injection' unless has_faults($node);
 sub fill
 {
 	my ($table, $rows) = @_;
-	return $node->safe_psql('postgres', "SET kvfdw.stop_points = ''; INSERT INTO $table SELECT k, repeat(md5('$table' || k), 90) FROM ($rows) s (k); SELECT kvfdw_freeze('$table')");
+	return $node->safe_psql('postgres', "SET kvfdw.stop_points = ''; INSERT INTO $table SELECT k, repeat(md5('$table' || k), 90) FROM ($rows) s (k); SELECT kvfdw_flush('$table')");
 }
 $node->safe_psql('postgres', kv_table($_, 'k int, v text', 'k')) for qw(m p);
-wait_for('the tier', sub { answer($node, 'SELECT "on" FROM kvfdw_stat_tier') eq 't' });
+wait_for('the tier', sub { answer($node, q{SELECT enabled FROM kvfdw_stat_cache WHERE cache = 'tier'}) eq 't' });
 # what is written faster than it leaves for the tier is not there
 my $next = 0;
-wait_for('frames in the tier', sub { fill('m', "SELECT 1 + g * 7919 % 100000 FROM generate_series($next, $next + 49) g"); $next += 50; return answer($node, 'SELECT used >= 20 FROM kvfdw_stat_tier') eq 't' });
+wait_for('frames in the tier', sub { fill('m', "SELECT 1 + g * 7919 % 100000 FROM generate_series($next, $next + 49) g"); $next += 50; return answer($node, q{SELECT used_bytes >= 20 * block_size FROM kvfdw_stat_cache WHERE cache = 'tier'}) eq 't' });
 my $rows = $next;
 worker_stop_points($node, 'tier_before_write=wait');
 $next = 0;

@@ -25,7 +25,7 @@ system('sync', '-f', $disk->{where}) == 0 or die;
 sub said { my ($session, $sql) = @_; return eval { scalar $session->query($sql) } // "error $@" }
 
 $disk->exhaust;
-like(answer($node, "SELECT kvfdw_freeze('kv_full')"), qr/could not write back file ".*\.run\.tmp"/, 'a freeze fails whose run cannot be written back');
+like(answer($node, "SELECT kvfdw_flush('kv_full')"), qr/could not write back file ".*\.run\.tmp"/, 'a freeze fails whose run cannot be written back');
 my $count = 'SELECT count(*), sum(k) FROM kv_full';
 my $by_key = 'SELECT count(*) FROM heap h, LATERAL (SELECT * FROM kv_full f WHERE f.k = h.k OFFSET 0) s';
 my $session = $node->background_psql('postgres');
@@ -40,7 +40,7 @@ like(answer($node, "INSERT INTO kv_full VALUES ($k, 'again')"), qr/duplicate key
 eval { $session->quit };
 
 $disk->relieve;
-is(answer($node, "SELECT kvfdw_freeze('kv_full')"), '', 'when there is room it is frozen');
+is(answer($node, "SELECT kvfdw_flush('kv_full')"), '', 'when there is room it is frozen');
 is(answer($node, $count), $before[0], 'with all rows');
 kill_all($node);
 ok(start_again($node), 'the server starts');

@@ -30,7 +30,7 @@ for my $level (qw(full keys none))
 	$node->safe_psql('postgres', kv_table($t, 'k int, v text', 'k', "wal '$level'") . "INSERT INTO $t $existing");
 	for my $state ('recent', 'frozen')
 	{
-		$node->safe_psql('postgres', "SELECT kvfdw_freeze('$t')") if $state eq 'frozen';
+		$node->safe_psql('postgres', "SELECT kvfdw_flush('$t')") if $state eq 'frozen';
 		is(wal("INSERT INTO $t $existing ON CONFLICT (k) DO SELECT RETURNING v"), 0, "$level, $state: no WAL");
 	}
 	is($node->safe_psql('postgres', "BEGIN; INSERT INTO $t $existing ON CONFLICT (k) DO SELECT RETURNING length(v) \\g /dev/null\n"

@@ -91,7 +91,7 @@ for my $images (1, 0)
 	end_checkpointer();
 	stopped($primary, 'checkpointer_before_raise');
 	my $copying = begin_copy($primary, "primary$images");
-	$primary->safe_psql('postgres', q{SELECT kvfdw_freeze('t')});
+	$primary->safe_psql('postgres', q{SELECT kvfdw_flush('t')});
 	worker_stop_points($primary, '');
 	go_on($primary, 'checkpointer_before_raise');
 	checkpointer_again($before);

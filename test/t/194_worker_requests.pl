@@ -50,7 +50,7 @@ sub again
 
 my $ends = q{SELECT sum(length(md5(v))) FROM (SELECT v FROM %s ORDER BY k) s};
 query(kv_table('t', 'k int, v text', 'k', q{wal 'none'}) . kv_table('s', 'k int, v text', 'k', q{shards '4', max_space_amplification '0'}) . q{
-	INSERT INTO s SELECT (g * 200000::bigint - 2000000000)::int, rpad('v' || g, 4096, md5(g::text)) FROM generate_series(1, 5000) g ORDER BY md5(g::text); SELECT kvfdw_freeze('s'); ANALYZE s});
+	INSERT INTO s SELECT (g * 200000::bigint - 2000000000)::int, rpad('v' || g, 4096, md5(g::text)) FROM generate_series(1, 5000) g ORDER BY md5(g::text); SELECT kvfdw_flush('s'); ANALYZE s});
 
 # ---- the buffer writer ----
 query(q{INSERT INTO t SELECT g, repeat('x', 4000) FROM generate_series(1, 100) g});
@@ -79,13 +79,13 @@ again();
 # ---- the compactor ----
 my $overwrite = q{UPDATE t SET v = repeat('z', 3000 + (random() * 900)::int)};
 query($overwrite) for 1 .. 4;
-wait_for('the compactor', sub { query($overwrite); stat_of('passes', 't') > 0 });
+wait_for('the compactor', sub { query($overwrite); stat_of('compactions', 't') > 0 });
 leaving('compactor_leaves');
-my $passes = stat_of('passes', 't');
+my $passes = stat_of('compactions', 't');
 my $writers = psql_writer($node, "$overwrite;\n" x 8, 'overwrite');
 wait_for('a writer that waits, or is done', sub { ended($writers) || stat_of('space_waits', 't') > 0 });
 leave('compactor_leaves');
-ok(eval { wait_for('a pass', 60, sub { stat_of('passes', 't') > $passes }) }, 'a table grows while the compactor is about to end, and is compacted');
+ok(eval { wait_for('a pass', 60, sub { stat_of('compactions', 't') > $passes }) }, 'a table grows while the compactor is about to end, and is compacted');
 again();
 is(outcome($writers), '', '... and its writers go on');
 

@@ -98,7 +98,7 @@ is(ask('own', sprintf $read, 'kept'), $all, 'others are as they were');
 ask('other', sprintf $read, 'kept');
 for my $round (1 .. 2)
 {
-	$node->safe_psql('postgres', "UPDATE kept SET v = v || 'x'; SELECT kvfdw_freeze('kept'); SELECT kvfdw_compact('kept'); CHECKPOINT");
+	$node->safe_psql('postgres', "UPDATE kept SET v = v || 'x'; SELECT kvfdw_flush('kept'); SELECT kvfdw_compact('kept'); CHECKPOINT");
 	$node->safe_psql('postgres', 'CHECKPOINT');
 }
 closes($sessions{$_}{pid}, "compacted: $_ closes what was emptied", sub { ask($_, sprintf $read, 'kept') }) for 'own', 'other';

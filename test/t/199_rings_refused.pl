@@ -39,7 +39,7 @@ my $rows = 'SELECT count(*), sum(length(v)) FROM t WHERE k IN (1, 500, 1000, 199
 my $all = '4|' . 4 * 60 * 32;
 sub told { return scalar(() = slurp_file($node->logfile) =~ /kvfdw reads and writes without io_uring/g); }
 
-$node->safe_psql('postgres', kv_table('t', 'k int, v text', 'k') . "INSERT INTO t SELECT g, repeat(md5(g::text), 60) FROM generate_series(1, 2000) g; SELECT kvfdw_freeze('t')");
+$node->safe_psql('postgres', kv_table('t', 'k int, v text', 'k') . "INSERT INTO t SELECT g, repeat(md5(g::text), 60) FROM generate_series(1, 2000) g; SELECT kvfdw_flush('t')");
 limit(0);
 is(ask($method), 'sync', 'a session is refused a ring');
 is(ask($rows), $all, '... and reads without');

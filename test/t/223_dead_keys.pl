@@ -49,7 +49,7 @@ sub fill
 	my (%how) = @_;
 	query('SET client_min_messages = warning; DROP FOREIGN TABLE IF EXISTS t; DROP TABLE IF EXISTS heap; CREATE TABLE heap (k bigint PRIMARY KEY, v text);' . kv_table('t', 'k bigint NOT NULL, v text', 'k', $how{options}));
 	query(both("INSERT INTO %s SELECT g, 'v' || g FROM generate_series(1, $rows) g"));
-	query(q{SELECT kvfdw_freeze('t')}) if $how{frozen};
+	query(q{SELECT kvfdw_flush('t')}) if $how{frozen};
 }
 
 # First each of these reads passes many keys, or some, then few, whatever has become of the shard.
@@ -87,7 +87,7 @@ for my $how (['in a run', frozen => 1], ['in a delta'], ['of four shards', froze
 		steps_over("$name, $where, new rows", @reads);
 		query(both("DELETE FROM %s WHERE k IN (7000, 1, $rows)"));
 		steps_over("$name, $where, deleted again", @reads);
-		query(q{SELECT kvfdw_freeze('t')});
+		query(q{SELECT kvfdw_flush('t')});
 		steps_over("$name, $where, frozen", @reads);
 	}
 }
@@ -120,7 +120,7 @@ for my $step (0 .. 3)
 	my $from = 2500 * $step;
 	query(both("DELETE FROM %s WHERE k BETWEEN $from + 2 AND $from + 2501"));
 	query(both('DELETE FROM %s WHERE k = 3')) if $step == 0;
-	query(q{SELECT kvfdw_freeze('t')}) if $step == 2;
+	query(q{SELECT kvfdw_flush('t')}) if $step == 2;
 	steps_over("beside an old snapshot that holds a transaction, $step", 'from');
 	cmp_ok(passes('SELECT k FROM t WHERE k > 1 ORDER BY k LIMIT 1'), '<=', 2 * $few + 2500, "a new stretch is passed once, $step");
 	cmp_ok(passes('SELECT k FROM t WHERE k > 1 ORDER BY k LIMIT 1'), '<=', $few, "and then none, $step");

@@ -14,7 +14,7 @@ plan skip_all => 'heap has other means' if heap_only();
 my $node = kv_primary('p', 'kvfdw.flush_after' => 3600, 'kvfdw.test_compactions' => 'off', 'kvfdw.test_splits' => 'off');
 my $rows = 10_000;
 my $few = 300;
-$node->safe_psql('postgres', kv_table('t', 'k bigint NOT NULL, v text', 'k', "wal 'full'") . "INSERT INTO t SELECT g, 'v' || g FROM generate_series(1, $rows) g; SELECT kvfdw_freeze('t')");
+$node->safe_psql('postgres', kv_table('t', 'k bigint NOT NULL, v text', 'k', "wal 'full'") . "INSERT INTO t SELECT g, 'v' || g FROM generate_series(1, $rows) g; SELECT kvfdw_flush('t')");
 my $s = kv_standby($node, 's', max_standby_streaming_delay => -1, hot_standby_feedback => 'off');
 caught_up($node, $s);
 
@@ -68,7 +68,7 @@ same('by many subtransactions');
 passes($up) for 1 .. 2;
 cmp_ok(passes($up), '<=', $few, 'few keys are passed');
 
-primary(q{SELECT kvfdw_freeze('t'); CHECKPOINT});
+primary(q{SELECT kvfdw_flush('t'); CHECKPOINT});
 $s->safe_psql('postgres', 'CHECKPOINT');
 same('after a freeze');
 step_go($old);

@@ -27,7 +27,7 @@ for my $frozen (1, 0)
 		$what .= $frozen ? ', in runs' : ', in a delta';
 		query('SET client_min_messages = warning; DROP FOREIGN TABLE IF EXISTS t; DROP TABLE IF EXISTS heap; CREATE TABLE heap (k bigint PRIMARY KEY, v text);' . kv_table('t', 'k bigint NOT NULL, v text', 'k'));
 		query(both("INSERT INTO %s SELECT g, 'v' || g FROM generate_series(1, 12000) g"));
-		query(q{SELECT kvfdw_freeze('t')}) if $frozen;
+		query(q{SELECT kvfdw_flush('t')}) if $frozen;
 		query(both("DELETE FROM %s WHERE $before"));
 		my $old = in_steps($node, "old$frozen$direction" . length $what, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1;\\echo step\n", map { my ($t, $heap) = states(); "$t\\echo and\n$heap\\echo step\n" } 1 .. 2);
 		step_done($old);

@@ -35,7 +35,7 @@ KvProgress *kv_progress = NULL;
 static char *places = NULL;
 
 static const char *const names[KV_PROGRESS_COMMANDS] = {
-	[KV_PROGRESS_FLUSH] = "freeze",
+	[KV_PROGRESS_FLUSH] = "flush",
 	[KV_PROGRESS_COMPACT] = "compact",
 	[KV_PROGRESS_MOVE] = "move",
 	[KV_PROGRESS_REWRITE] = "rewrite",

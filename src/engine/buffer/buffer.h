@@ -194,7 +194,7 @@ extern void kv_buffer_queue(int buffer);
 extern void kv_buffer_unqueue(int buffer);
 
 /* The counters of units, and their capacity in bytes of values; takes the lock. */
-extern void kv_buffers_stats(KvTierRow *row);
+extern void kv_buffers_stats(KvCacheStats *stats);
 extern void kv_buffers_stats_reset(void);
 
 /* ---- bufferfile.c ---- */

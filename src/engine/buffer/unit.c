@@ -183,18 +183,20 @@ kv_units_free(int buffer)
 }
 
 void
-kv_buffers_stats(KvTierRow *row)
+kv_buffers_stats(KvCacheStats *stats)
 {
 	uint64		used;
 
 	LWLockAcquire(&kv_buffer_pool->lock, LW_SHARED);
 	used = kv_buffer_pool->nunits - kv_buffer_pool->nfree;
-	row->piece = kv_buffer_pool->unit_values;
-	row->entered = kv_buffer_pool->entered;
-	row->left = kv_buffer_pool->used_then + kv_buffer_pool->entered;
-	row->left -= Min(row->left, used);	/* buffers that a dead server left were not counted */
-	row->bytes = kv_buffer_pool->nunits * row->piece;
-	row->used = used * row->piece;
+	stats->enabled = true;
+	stats->block_size = kv_buffer_pool->unit_values;
+	stats->inserted = kv_buffer_pool->entered;
+	stats->evictions = kv_buffer_pool->used_then + kv_buffer_pool->entered;
+	/* buffers that a dead server left were not counted */
+	stats->evictions -= Min(stats->evictions, used);
+	stats->size_bytes = kv_buffer_pool->nunits * stats->block_size;
+	stats->used_bytes = used * stats->block_size;
 	LWLockRelease(&kv_buffer_pool->lock);
 }
 

@@ -626,22 +626,23 @@ count_blocks(uint64 *entered, uint64 *used)
 }
 
 void
-kv_block_stats(KvTierRow *row)
+kv_block_stats(KvCacheStats *stats)
 {
 	uint64		entered;
 	uint64		used;
 
-	row->piece = KV_BLOCK;
-	if (set_count() == 0)
+	stats->block_size = KV_BLOCK;
+	stats->enabled = set_count() > 0;
+	if (!stats->enabled)
 		return;
 	count_blocks(&entered, &used);
 	/* other processes may change the counters */
-	row->entered = entered - Min(entered, pg_atomic_read_u64(&counts->entered_then));
-	row->left = pg_atomic_read_u64(&counts->used_then) + row->entered;
-	row->left -= Min(row->left, used);
-	row->errors = pg_atomic_read_u64(&counts->errors);
-	row->bytes = set_count() * KV_BLOCK_WAYS * KV_BLOCK;
-	row->used = used * KV_BLOCK;
+	stats->inserted = entered - Min(entered, pg_atomic_read_u64(&counts->entered_then));
+	stats->evictions = pg_atomic_read_u64(&counts->used_then) + stats->inserted;
+	stats->evictions -= Min(stats->evictions, used);
+	stats->errors = pg_atomic_read_u64(&counts->errors);
+	stats->size_bytes = set_count() * KV_BLOCK_WAYS * KV_BLOCK;
+	stats->used_bytes = used * KV_BLOCK;
 }
 
 void

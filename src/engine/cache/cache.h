@@ -567,7 +567,7 @@ extern void kv_block_lose(uint32 cache_id, KvLocation location, uint32 len);
  */
 extern void kv_block_forget(uint32 cache_id, KvAddress address, uint64 len, bool shared);
 /* The counters of blocks, and the present use; all 0 without a value cache. */
-extern void kv_block_stats(KvTierRow *row);
+extern void kv_block_stats(KvCacheStats *stats);
 extern void kv_block_stats_reset(void);
 
 /* ---- around.c; takes no lock, raises nothing ---- */
@@ -640,7 +640,7 @@ extern KvHeat kv_recent_heat(uint32 cache_id, KvAddress address, uint32 len);
 extern bool kv_recent_may_have(uint32 cache_id, KvAddress address);
 extern void kv_recent_wrong(void);	/* a value that was read failed verification */
 /* Like kv_block_stats, in frames. */
-extern void kv_recent_stats(KvTierRow *row);
+extern void kv_recent_stats(KvCacheStats *stats);
 extern void kv_recent_stats_reset(void);
 
 /*
@@ -667,13 +667,6 @@ extern void kv_tier_attach(void);	/* in the shmem startup hook: makes or finds i
 extern bool kv_tier_wanted(void);	/* do the settings ask for a tier? */
 extern PGDLLEXPORT void kv_tier_writer_main(Datum arg);	/* its writer; arg is not used */
 
-typedef enum KvTierCounter
-{
-	KV_TIER_HITS,				/* values read there */
-	KV_TIER_ENTERED,			/* frames that were written */
-	KV_TIER_COUNTERS
-} KvTierCounter;
-
 /* The place of a value in the tier's file, valid while the frames do not change. */
 typedef struct KvTierPart
 {
@@ -696,7 +689,7 @@ extern bool kv_tier_still(const KvTierPlace *place);
 extern void kv_tier_drop(const KvTierPlace *place);
 extern File kv_tier_file(void); /* this process's descriptor; -1: the file cannot be read */
 extern void kv_tier_failed(int err);	/* an I/O error: switches the tier off */
-extern void kv_tier_count(KvTierCounter what, uint64 n);
+extern void kv_tier_count_hits(uint64 n);	/* so many values were read there */
 /*
  * Puts bytes that were written at an address into the tier, if there is one. They are whole blocks
  * of at most KV_LEAVING_FRAMES frames. Unless displaces, does so only if nothing is evicted for
@@ -707,7 +700,7 @@ extern void kv_tier_put(uint32 cache_id, KvAddress address, const char *blocks, 
 /* No reader will ask for these addresses any more. */
 extern void kv_tier_forget(uint32 cache_id, KvAddress address, uint64 len);
 /* like kv_recent_stats, with hits and dropped frames */
-extern void kv_tier_stats(KvTierRow *row);
+extern void kv_tier_stats(KvCacheStats *stats);
 extern void kv_tier_stats_reset(void);
 
 /* A frame of the tier, for warm.c. */

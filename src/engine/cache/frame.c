@@ -50,7 +50,7 @@ used_frames(const KvFrameRing *ring)
 }
 
 void
-kv_frames_stats(const KvFrameRing *ring, KvTierRow *row)
+kv_frames_stats(const KvFrameRing *ring, KvCacheStats *stats)
 {
 	uint64		used;
 
@@ -58,12 +58,12 @@ kv_frames_stats(const KvFrameRing *ring, KvTierRow *row)
 		return;
 	LWLockAcquire(&ring->control->lock, LW_SHARED);
 	used = used_frames(ring);
-	row->entered = ring->control->entered;
-	row->left = ring->control->used_then + ring->control->entered - used;
+	stats->inserted = ring->control->entered;
+	stats->evictions = ring->control->used_then + ring->control->entered - used;
 	LWLockRelease(&ring->control->lock);
-	row->errors = pg_atomic_read_u64(&ring->control->errors);
-	row->bytes = (uint64) ring->n * KV_FRAME_SIZE;
-	row->used = used * KV_FRAME_SIZE;
+	stats->errors = pg_atomic_read_u64(&ring->control->errors);
+	stats->size_bytes = (uint64) ring->n * KV_FRAME_SIZE;
+	stats->used_bytes = used * KV_FRAME_SIZE;
 }
 
 void

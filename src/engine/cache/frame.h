@@ -71,7 +71,7 @@ kv_frame_cached(uint32 blocks)
 }
 
 /* The counters of a ring, in frames, and its present use; all 0 if there is none. */
-extern void kv_frames_stats(const KvFrameRing *ring, KvTierRow *row);
+extern void kv_frames_stats(const KvFrameRing *ring, KvCacheStats *stats);
 extern void kv_frames_stats_reset(const KvFrameRing *ring);
 
 /* bytes of shared memory for the frames of a ring, without their contents */

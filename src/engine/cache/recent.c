@@ -282,10 +282,11 @@ kv_recent_wrong(void)
 }
 
 void
-kv_recent_stats(KvTierRow *row)
+kv_recent_stats(KvCacheStats *stats)
 {
-	row->piece = KV_FRAME_SIZE;
-	kv_frames_stats(&ring, row);
+	stats->enabled = ring.control != NULL;
+	stats->block_size = KV_FRAME_SIZE;
+	kv_frames_stats(&ring, stats);
 }
 
 void

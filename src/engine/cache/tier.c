@@ -96,7 +96,7 @@ typedef struct KvTier
 	LWLock		writing;
 	/* under that lock: the server stops, and no process writes frames any more */
 	bool		marked;
-	pg_atomic_uint64 counters[KV_TIER_COUNTERS];
+	pg_atomic_uint64 hits;		/* values read there */
 } KvTier;
 
 static char *tier_path;
@@ -178,8 +178,7 @@ kv_tier_attach(void)
 		memset(tier, 0, sizeof(*tier));
 		pg_atomic_init_u32(&tier->state, KV_TIER_STARTING);
 		LWLockInitialize(&tier->writing, kv_tranche_room);
-		for (int i = 0; i < KV_TIER_COUNTERS; i++)
-			pg_atomic_init_u64(&tier->counters[i], 0);
+		pg_atomic_init_u64(&tier->hits, 0);
 	}
 	kv_frames_attach(&ring, (char *) tier + MAXALIGN(sizeof(KvTier)), frame_count(), found);
 }
@@ -191,45 +190,30 @@ kv_tier_wanted(void)
 }
 
 void
-kv_tier_count(KvTierCounter what, uint64 n)
+kv_tier_count_hits(uint64 n)
 {
 	if (tier != NULL)
-		pg_atomic_fetch_add_u64(&tier->counters[what], n);
+		pg_atomic_fetch_add_u64(&tier->hits, n);
 }
 
 void
-kv_stat_tier(KvTierStats *stats)
+kv_tier_stats(KvCacheStats *stats)
 {
-	memset(stats, 0, sizeof(*stats));
+	stats->block_size = KV_FRAME_SIZE;
+	kv_frames_stats(&ring, stats);
 	if (tier == NULL)
 		return;
-	stats->on = pg_atomic_read_u32(&tier->state) == KV_TIER_ON;
-	stats->frames = ring.n;
-	stats->frame_size = KV_FRAME_SIZE;
-	for (uint32 i = 0; i < ring.n; i++)
-		stats->used += ring.frames[i].cache_id != 0;
-	stats->hits = pg_atomic_read_u64(&tier->counters[KV_TIER_HITS]);
-	stats->entered = pg_atomic_read_u64(&tier->counters[KV_TIER_ENTERED]);
+	stats->enabled = pg_atomic_read_u32(&tier->state) == KV_TIER_ON;
+	stats->hits = pg_atomic_read_u64(&tier->hits);
 	stats->dropped = kv_recent_dropped();
-}
-
-void
-kv_tier_stats(KvTierRow *row)
-{
-	row->piece = KV_FRAME_SIZE;
-	kv_frames_stats(&ring, row);
-	if (tier == NULL)
-		return;
-	row->hits = pg_atomic_read_u64(&tier->counters[KV_TIER_HITS]);
-	row->dropped = kv_recent_dropped();
 }
 
 void
 kv_tier_stats_reset(void)
 {
 	kv_frames_stats_reset(&ring);
-	for (int i = 0; tier != NULL && i < KV_TIER_COUNTERS; i++)
-		pg_atomic_write_u64(&tier->counters[i], 0);
+	if (tier != NULL)
+		pg_atomic_write_u64(&tier->hits, 0);
 }
 
 static void
@@ -650,7 +634,6 @@ publish(uint32 cache_id, uint64 number, uint32 valid)
 	pg_write_barrier();
 	pg_atomic_write_u32(&ring.frames[frame].valid, valid);
 	LWLockRelease(&ring.control->lock);
-	kv_tier_count(KV_TIER_ENTERED, 1);
 }
 
 /*

@@ -16,12 +16,14 @@
 typedef struct KvCheckpointer
 {
 	slock_t		mutex;
-	KvCheckpointerStats stats;	/* guarded by mutex */
+	KvCheckpointerStats stats;	/* guarded by mutex; its checkpoints count since the start */
+	uint64		checkpoints_then;	/* checkpoints before the last reset; guarded by mutex */
 } KvCheckpointer;
 
 extern KvCheckpointer *kv_checkpointer;
 
 extern void kv_checkpointer_init(void); /* called when its memory is created */
+extern void kv_checkpointer_stats_reset(void);	/* the count of checkpoints restarts at 0 */
 /*
  * Make images of all shards that have changed since their last; adds to *stats.  covers: of the
  * images (durable/image.c).  ERROR if one cannot be made; the images that were made count.  If

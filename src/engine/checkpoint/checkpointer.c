@@ -295,6 +295,15 @@ kv_stat_checkpointer(KvCheckpointerStats *stats)
 {
 	SpinLockAcquire(&kv_checkpointer->mutex);
 	*stats = kv_checkpointer->stats;
+	stats->checkpoints -= kv_checkpointer->checkpoints_then;
+	SpinLockRelease(&kv_checkpointer->mutex);
+}
+
+void
+kv_checkpointer_stats_reset(void)
+{
+	SpinLockAcquire(&kv_checkpointer->mutex);
+	kv_checkpointer->checkpoints_then = kv_checkpointer->stats.checkpoints;
 	SpinLockRelease(&kv_checkpointer->mutex);
 }
 

@@ -157,7 +157,6 @@ become_compactor(KvShard *shard)
 static void
 set_phase(KvJob *job, KvJobPhase phase)
 {
-	kv_shard(job->store, job->shard_id)->job_phase = phase;
 	kv_progress_phase(kv_job_phase_names[phase]);
 	kv_space_beat(job->store);
 }
@@ -168,7 +167,6 @@ end_job(KvJob *job)
 {
 	KvShard    *shard = kv_shard(job->store, job->shard_id);
 
-	kv_progress_end(&job->outer);
 	kv_walk_end(&job->walk);
 	if (job->slice.relocations != NULL)
 		kv_run_discard(job->slice.relocations);
@@ -187,9 +185,9 @@ end_job(KvJob *job)
 	shard->value_files_promised = 0;
 	shard->job_failed &= !job->done;
 	shard->compactor = 0;
-	shard->job_phase = KV_JOB_NONE;
 	LWLockRelease(&shard->lock);
 	ConditionVariableBroadcast(&shard->changed);
+	kv_progress_end(&job->outer);
 }
 
 /* Called after an ERROR, perhaps with locks held, or at the end of the process. */
@@ -313,8 +311,6 @@ choose(KvJob *job)
 	kv_pace_expect(&job->pace,
 				   2 * job->to_move + (job->to_move > 0 ? 2 : 1) * keys_of_runs(shard) *
 				   KV_PACE_KEY);
-	shard->job_to_move = job->to_move;
-	shard->job_moved = 0;
 	kv_progress_total(job->to_move);
 	KV_STOP_POINT("compact_chosen");
 }
@@ -340,7 +336,6 @@ look_up(KvJob *job)
 {
 	kv_job_interrupts(job->store);
 	kv_space_beat(job->store);
-	kv_shard(job->store, job->shard_id)->job_moved = job->slice.moved;
 	kv_progress_done(job->slice.moved);
 	job->gave_up |= gives_way(job);
 	KV_STOP_POINT("compact_slice");

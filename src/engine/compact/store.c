@@ -110,33 +110,3 @@ kv_store_compact(KvStore *store, bool sorted, KvCompacted *done)
 	done->moved_bytes = result.moved;
 	done->freed_bytes = pg_atomic_read_u64(&store->released) - before;
 }
-
-void
-kv_stat_jobs(Oid dboid, void (*each) (void *arg, const KvJobStats *stats), void *arg)
-{
-	List	   *stores = kv_stores_pin_state(dboid, KV_STORE_OPEN);
-	ListCell   *cell;
-
-	PG_TRY();
-	{
-		foreach(cell, stores)
-		{
-			KvStore    *store = lfirst(cell);
-
-			kv_each_shard(store, i)
-			{
-				const KvShard *shard = kv_shard(store, i);
-				KvJobStats	stats = {store->key.relid, i, shard->compactor,
-				kv_job_phase_names[shard->job_phase], shard->job_moved, shard->job_to_move};
-
-				if (stats.pid != 0 && stats.phase != NULL)
-					each(arg, &stats);
-			}
-		}
-	}
-	PG_FINALLY();
-	{
-		kv_stores_unpin(stores);
-	}
-	PG_END_TRY();
-}

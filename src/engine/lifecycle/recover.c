@@ -839,8 +839,7 @@ recover_store(KvStore *store)
 			kv_image_want(shard);
 	}
 	report_losses(store);
-	pg_atomic_write_u64(&store->counters[KV_COUNT_RECOVERY_MS],
-						TimestampDifferenceMilliseconds(start, kv_clock()));
+	pg_atomic_write_u64(&store->counters[KV_COUNT_RECOVERY_US], kv_clock() - start);
 }
 
 void

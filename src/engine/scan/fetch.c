@@ -566,7 +566,7 @@ lost_in_tier(KvScan *scan, const KvRead *reads, int nreads)
 	}
 	scan->stats.tier_hits += hits;
 	kv_stat_add(scan->store, KV_COUNT_TIER_HITS, hits);
-	kv_tier_count(KV_TIER_HITS, hits);
+	kv_tier_count_hits(hits);
 	return lost;
 }
 

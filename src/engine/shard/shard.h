@@ -187,9 +187,6 @@ typedef struct KvShard
 	/* when a process that waits for a compaction last said so */
 	TimestampTz awaited;
 	int			compactor;		/* pid of the process that compacts or splits it, or 0 */
-	KvJobPhase	job_phase;		/* phase of that compaction job */
-	uint64		job_moved;		/* bytes that the job has moved */
-	uint64		job_to_move;	/* approximate number of bytes that the job is to move */
 	bool		job_failed;		/* the last job failed, for another reason than lack of space */
 	uint64		unresolved_xid;	/* oldest xid whose status the runs do not have; 0: none */
 	uint32		unresolved_generation;	/* unresolved_xid is of this generation of runs */

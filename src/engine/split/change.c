@@ -239,10 +239,8 @@ forget_former(KvShard *fresh)
 	fresh->uncertain_bytes = fresh->uncertain_until = fresh->redone_bytes = 0;
 	fresh->written = fresh->value_bytes = 0;
 	fresh->open_address = fresh->value_tail = fresh->value_allocated = 0;
-	fresh->job_phase = KV_JOB_NONE;
 	fresh->split_waits = fresh->split_after = fresh->awaited = 0;
 	fresh->split_failures = 0;
-	fresh->job_moved = fresh->job_to_move = 0;
 	fresh->unresolved_xid = fresh->resolved_horizon = 0;
 	fresh->unresolved_generation = 0;
 	memset(fresh->images, 0, sizeof(fresh->images));

@@ -23,11 +23,14 @@
 #include "utils/builtins.h"
 #include "utils/catcache.h"
 #include "utils/guc.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/syscache.h"
+#include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
-#define STAT_COLUMNS	(4 + KV_MC_COUNTERS)
+#define STAT_COLUMNS	(5 + KV_MC_COUNTERS)
+#define TABLE_COLUMNS	6
 
 PG_FUNCTION_INFO_V1(kvfdw_stat_get_memcached);
 PG_FUNCTION_INFO_V1(kvfdw_memcached_tables);
@@ -180,9 +183,10 @@ static const struct
 	{"auth_cmds", KV_MC_COUNT_AUTHS}, {"auth_errors", KV_MC_COUNT_AUTH_FAILURES},
 	{"bytes_read", KV_MC_COUNT_BYTES_IN}, {"bytes_written", KV_MC_COUNT_BYTES_OUT},
 	{"total_items", KV_MC_COUNT_SETS},
-	{"kvfdw_turns", KV_MC_COUNT_BATCHES}, {"kvfdw_repeated_turns", KV_MC_COUNT_REPEATED_BATCHES},
+	{"kvfdw_batches", KV_MC_COUNT_BATCHES},
+	{"kvfdw_repeated_batches", KV_MC_COUNT_REPEATED_BATCHES},
 	{"kvfdw_parked", KV_MC_COUNT_PARKED}, {"kvfdw_writes", KV_MC_COUNT_WRITES},
-	{"kvfdw_merged_writes", KV_MC_COUNT_MERGED_WRITES}, {"kvfdw_flushes", KV_MC_COUNT_FLUSHES},
+	{"kvfdw_merged_writes", KV_MC_COUNT_MERGED_WRITES}, {"kvfdw_wal_flushes", KV_MC_COUNT_FLUSHES},
 	{"kvfdw_errors", KV_MC_COUNT_ERRORS}, {"crawler_reclaimed", KV_MC_COUNT_REAPED},
 };
 
@@ -340,7 +344,7 @@ reset_stats(Oid role)
 	PG_END_TRY();
 	if (error != NULL)
 		return error;
-	kv_mc_reset_counts();
+	kv_mc_reset_counts(GetCurrentTimestamp());
 	kv_mc_publish();
 	return NULL;
 }
@@ -399,6 +403,8 @@ put_row(ReturnSetInfo *rsinfo, KvMcWorkerState *worker, int number)
 	values[n++] = Int64GetDatum(pg_atomic_read_u64(&worker->memory));
 	for (int j = 0; j < KV_MC_COUNTERS; j++)
 		values[n++] = Int64GetDatum(pg_atomic_read_u64(&worker->counts[j]));
+	values[n++] = TimestampTzGetDatum(pg_atomic_read_u64(&kv_mc_shared->stats_since));
+	Assert(n == STAT_COLUMNS);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
 
@@ -417,6 +423,14 @@ kvfdw_stat_get_memcached(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
+/* A name as a value of the type; NULL, if there is none, is that. */
+static void
+put_name(const char *name, Datum *value, bool *null)
+{
+	*null = name == NULL;
+	*value = name == NULL ? (Datum) 0 : DirectFunctionCall1(namein, CStringGetDatum(name));
+}
+
 Datum
 kvfdw_memcached_tables(PG_FUNCTION_ARGS)
 {
@@ -427,6 +441,7 @@ kvfdw_memcached_tables(PG_FUNCTION_ARGS)
 
 	kv_engine_require();
 	InitMaterializedSRF(fcinfo, 0);
+	kv_require_columns(rsinfo->setDesc, TABLE_COLUMNS);
 	if (!initialized)
 		kv_mc_tables_init();
 	initialized = true;
@@ -435,14 +450,20 @@ kvfdw_memcached_tables(PG_FUNCTION_ARGS)
 	for (int i = 0; i < n; i++)
 	{
 		const char *reason = kv_mc_table_reason(tables[i]);
-		Datum		values[4];
-		bool		nulls[4] = {false};
+		Datum		values[TABLE_COLUMNS];
+		bool		nulls[TABLE_COLUMNS] = {false};
+		int			c = 0;
 
-		values[0] = ObjectIdGetDatum(tables[i]->relid);
-		values[1] = CStringGetTextDatum(tables[i]->prefix);
-		values[2] = BoolGetDatum(reason == NULL);
-		nulls[3] = reason == NULL;
-		values[3] = reason == NULL ? (Datum) 0 : CStringGetTextDatum(reason);
+		values[c++] = ObjectIdGetDatum(tables[i]->relid);
+		put_name(get_namespace_name(get_rel_namespace(tables[i]->relid)), &values[c], &nulls[c]);
+		c++;
+		put_name(get_rel_name(tables[i]->relid), &values[c], &nulls[c]);
+		c++;
+		values[c++] = CStringGetTextDatum(tables[i]->prefix);
+		values[c++] = BoolGetDatum(reason == NULL);
+		nulls[c] = reason == NULL;
+		values[c++] = reason == NULL ? (Datum) 0 : CStringGetTextDatum(reason);
+		Assert(c == TABLE_COLUMNS);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
 	return (Datum) 0;

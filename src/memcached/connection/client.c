@@ -10,6 +10,7 @@
 #include "memcached/connection/connection.h"
 
 #include "clock.h"
+#include "report.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -155,6 +156,7 @@ kvfdw_memcached_connections(PG_FUNCTION_ARGS)
 
 	kv_engine_require();
 	InitMaterializedSRF(fcinfo, 0);
+	kv_require_columns(rsinfo->setDesc, CLIENT_COLUMNS);
 	for (int i = 0; clients != NULL && i < kv_mc_max_connections; i++)
 	{
 		KvMcClient *client = &clients[i];

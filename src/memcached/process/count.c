@@ -30,8 +30,9 @@ kv_mc_publish(void)
 }
 
 void
-kv_mc_reset_counts(void)
+kv_mc_reset_counts(TimestampTz now)
 {
+	pg_atomic_write_u64(&kv_mc_shared->stats_since, now);
 	pg_atomic_fetch_add_u32(&kv_mc_shared->resets, 1);
 	for (int i = 0; i <= KV_MC_MAX_WORKERS; i++)
 	{

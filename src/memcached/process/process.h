@@ -106,6 +106,7 @@ typedef struct KvMcShared
 	LWLock		lock;			/* of listens, held while sockets are made; and of later */
 	int			tranche;
 	pg_atomic_uint32 resets;	/* counters are to be set to 0 */
+	pg_atomic_uint64 stats_since;	/* TimestampTz of the start, or of the last reset */
 	pg_atomic_uint32 emptier;	/* pid of the process that executes a flush_all, or 0 */
 	pg_atomic_uint32 emptied[KV_MC_MAX_EMPTIED];	/* tables that the flush_all waits for */
 	KvMcLater	later[KV_MC_MAX_LATER];	/* guarded by lock */
@@ -136,8 +137,8 @@ extern uint64 kv_mc_counts[KV_MC_COUNTERS];	/* of this process; published now an
 extern void kv_mc_heed_reset(void);
 /* Publish the counters; sets them to 0 before if there was a reset. */
 extern void kv_mc_publish(void);
-/* Set the counters of all processes to 0: each process notices the reset. */
-extern void kv_mc_reset_counts(void);
+/* Set the counters of all processes to 0, as of now: each process notices the reset. */
+extern void kv_mc_reset_counts(TimestampTz now);
 
 /* ---- commit.c ---- */
 
