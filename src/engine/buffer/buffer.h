@@ -2,32 +2,32 @@
  * buffer.h
  *		Write buffers: they hold new values and their entries until these are in files.
  *
- * Locks: The shard's lock guards the contents of a buffer. KvBufferPool.lock guards its state, the
- * free units and the list of buffers to be written; it is taken last. Functions that open, fill,
+ * Locks: The shard's lock guards the contents of a buffer.  KvBufferPool.lock guards its state, the
+ * free units and the list of buffers to be written; it is taken last.  Functions that open, fill,
  * seal and search buffers are called with the shard's lock held, functions that wait with none.
- * Errors: While a value file cannot be written, a process that needs a buffer gets an ERROR. Values
- * in buffers stay readable.
+ * Errors: While a value file cannot be written, a process that needs a buffer gets an ERROR.
+ * Values in buffers stay readable.
  *
  * Sizes: The buffer file, of size kvfdw.write_buffers, is divided into units of 16 kB for values
- * and 4 kB for entries. A buffer consists of one or several adjacent units, and has the index of
- * the first. It gets at least what its first value needs; else the least of
+ * and 4 kB for entries.  A buffer consists of one or several adjacent units, and has the index of
+ * the first.  It gets at least what its first value needs; else the least of
  * - kvfdw.write_buffer_size
  * - a quarter of its shard's values, and the rest of the open value file
  * - its share: three quarters of all units, divided by the number of open buffers
  * - the adjacent part of that
  *
- * So each shard that is being written has a buffer, as long as there are units. A quarter of the
- * units is left to buffers that are being written to the files. A value that needs several adjacent
- * units and does not find them becomes a large value (largevalue.c).
+ * So each shard that is being written has a buffer, as long as there are units.  A quarter of the
+ * units is left to buffers that are being written to the files.  A value that needs several
+ * adjacent units and does not find them becomes a large value (largevalue.c).
  *
- * Reuse: Units are not taken from buffers, except from those of dropped stores. The maintainer
- * frees these when it removes the store; before that, a process that finds no units does. Open
+ * Reuse: Units are not taken from buffers, except from those of dropped stores.  The maintainer
+ * frees these when it removes the store; before that, a process that finds no units does.  Open
  * buffers are sealed before they are full
  * - by processes that find no units while no buffer is being written: a few buffers, continuing
  *   where the previous process has stopped
  * - by the buffer writer, which checks one buffer for each one opened with less than
- *   kvfdw.write_buffer_size and its file would allow. It seals buffers into which nothing was put
- *   since its last check. So the shares of shards that are not written any more become free
+ *   kvfdw.write_buffer_size and its file would allow.  It seals buffers into which nothing was put
+ *   since its last check.  So the shares of shards that are not written any more become free
  *
  * Neither changes durability: a buffer may be sealed at any time.
  *
@@ -39,7 +39,7 @@
  *	after that					a sealed buffer, which is written again, to the same addresses
  *	after in_use = 0			a header that says free
  *
- * The header of a unit has an address of its own, where no value or entry is ever stored. The
+ * The header of a unit has an address of its own, where no value or entry is ever stored.  The
  * header of a unit in the middle of a buffer says free, as it did when the buffer was opened.
  */
 #ifndef KV_BUFFER_H
@@ -173,7 +173,7 @@ typedef struct KvBufferPool
  */
 extern Size kv_buffer_share(void);	/* no lock: maximum bytes of values of a buffer opened now */
 /*
- * The number of units that the store may not use. At level 'none' values in buffers are nowhere
+ * The number of units that the store may not use.  At level 'none' values in buffers are nowhere
  * else, so buffers of a dead server are in use until recovery of their store, which follows redo.
  * Redo needs buffers for the other stores.
  */
@@ -181,7 +181,7 @@ extern int	kv_units_kept(const KvStore *store);
 /* Are there so many adjacent free units, in addition to those that are kept? */
 extern bool kv_units_are_free(int units, int kept);
 /*
- * Makes so many adjacent units an OPEN buffer; if there are none, fewer, but at least least. -1:
+ * Makes so many adjacent units an OPEN buffer; if there are none, fewer, but at least least.  -1:
  * there are not that many.
  */
 extern int	kv_units_take(int wanted, int least, int kept);
@@ -222,7 +222,7 @@ extern char *kv_buffer_entries(int buffer); /* after the batch head */
 extern Size kv_buffer_entry_room(int buffer); /* capacity for entries, in bytes */
 /* The number of units of a buffer with so many bytes of values. */
 extern int	kv_buffer_units(Size capacity);
-/* A bit for each entry that a PUT has logged (buffer/commit.c). Guarded by the shard's lock. */
+/* A bit for each entry that a PUT has logged (buffer/commit.c).  Guarded by the shard's lock. */
 extern uint64 *kv_buffer_logged(int buffer);
 /* Clears these bits; the buffer's units are known. */
 extern void kv_buffer_clear_logged(int buffer);
@@ -230,12 +230,12 @@ extern void kv_buffer_clear_logged(int buffer);
 extern uint32 kv_buffer_open_crc(const KvBufferHeader *header);
 extern uint32 kv_buffer_seal_crc(const KvBufferHeader *header);
 /*
- * Calls visit for each buffer in the file that is in use and has a sound header. Passes its entries
- * and their capacity, as far as these can be read. Needs no mapping. In the postmaster.
+ * Calls visit for each buffer in the file that is in use and has a sound header.  Passes its
+ * entries and their capacity, as far as these can be read.  Needs no mapping.  In the postmaster.
  */
 extern void kv_buffers_visit_file(void (*visit) (const KvBufferHeader *buffer, const char *entries,
 												 Size room));
-/* Is there a buffer file of this server that can be read? Reads all of it. In the postmaster. */
+/* Is there a buffer file of this server that can be read?  Reads all of it.  In the postmaster. */
 extern bool kv_buffers_are_sound(void);
 
 /* ---- fill.c ---- */
@@ -246,8 +246,8 @@ extern bool kv_buffer_can_open(const KvStore *store, Size len);
 /* The bytes of the value file that a buffer for this shard should cover. */
 extern Size kv_buffer_capacity(const KvShard *shard, Size len);
 /*
- * Shard's lock, exclusive: gives the shard an open buffer for a value of len. The caller has
- * allocated as many bytes at the value tail as kv_buffer_capacity has just said. False: there are
+ * Shard's lock, exclusive: gives the shard an open buffer for a value of len.  The caller has
+ * allocated as many bytes at the value tail as kv_buffer_capacity has just said.  False: there are
  * no units.
  */
 extern bool kv_buffer_open(KvStore *store, uint32 shard_id, Size len);
@@ -255,20 +255,20 @@ extern bool kv_buffer_open(KvStore *store, uint32 shard_id, Size len);
 extern void kv_buffer_seal(KvStore *store, uint32 shard_id);
 /*
  * Shard's lock, exclusive: puts an entry, and a value without an address, into the open buffer,
- * which has capacity for both. Completes the version's location, and the CRC that
+ * which has capacity for both.  Completes the version's location, and the CRC that
  * kv_value_crc_begin gave.
  */
 extern void kv_buffer_put(KvStore *store, KvShard *shard, KvKey key, KvVersion *version,
 						  KvForm form, const char *value, uint32 crc, KvValueHome placing);
 /*
- * The shard's buffer after one, open and sealed ones in no order; i < 0: the first. -1: there is
- * none. Lock held.
+ * The shard's buffer after one, open and sealed ones in no order; i < 0: the first.  -1: there is
+ * none.  Lock held.
  */
 extern int	kv_shard_buffer(const KvShard *shard, int i);
 /* Shard's lock, as long as the pointer is used; NULL: the value is in its file. */
 extern const char *kv_buffer_find(const KvShard *shard, const KvVersion *version);
 /*
- * Shard's lock: gets the extents of its written values. False: there are more than fit; these are
+ * Shard's lock: gets the extents of its written values.  False: there are more than fit; these are
  * the first ones.
  */
 extern bool kv_shard_extents(const KvShard *shard, KvExtents *extents);
@@ -284,18 +284,18 @@ extern void kv_buffer_mark(const KvShard *shard, KvLocation location, uint32 len
  */
 extern void kv_buffer_keep(int buffer);
 /*
- * Completes the buffer's value image, batch head and header, and marks it sealed. log_offset is
- * reserved already. The caller changes its state.
+ * Completes the buffer's value image, batch head and header, and marks it sealed.  log_offset is
+ * reserved already.  The caller changes its state.
  */
 extern void kv_buffer_seal_image(int buffer, uint32 value_bytes, uint32 entry_bytes,
 								 uint32 nentries, uint64 log_offset);
 
 /* ---- drain.c ---- */
 /*
- * No lock held. Waits until there is capacity for a value of len of the store, and frees buffers of
- * dropped stores for it. ERROR if no buffer can be written: their contents are safe, but no more is
- * accepted. Except in redo, also ERROR if no buffer became free for long. False: the value needs
- * adjacent units, and others have taken those that became free.
+ * No lock held.  Waits until there is capacity for a value of len of the store, and frees buffers
+ * of dropped stores for it.  ERROR if no buffer can be written: their contents are safe, but no
+ * more is accepted.  Except in redo, also ERROR if no buffer became free for long.  False: the
+ * value needs adjacent units, and others have taken those that became free.
  */
 extern bool kv_buffer_wait_free(const KvStore *store, Size len);
 /* Does what leads to that, without waiting or raising errors. */
@@ -318,23 +318,23 @@ extern bool kv_buffer_unclaim(int buffer, int error);
 /* The part of a claimed buffer that is to be written to its file; len 0: nothing. */
 extern void kv_buffer_image(int buffer, uint64 *offset, uint32 *len, char **memory);
 /*
- * After the values are in their value file: logs the buffer's entries and frees it. Returns 0, or
- * an errno: it is SEALED again. If the buffer file does not have the entries that were put into it:
- * PANIC, or EIO, by data_sync_retry.
+ * After the values are in their value file: logs the buffer's entries and frees it.  Returns 0, or
+ * an errno: it is SEALED again.  If the buffer file does not have the entries that were put into
+ * it: PANIC, or EIO, by data_sync_retry.
  */
 extern int	kv_buffer_finish(int buffer);
 /*
- * No lock held. Waits until the shard's sealed buffers before sequence, of logs up to log_number,
- * are in files. ERROR if one cannot be written, or never will be because its table is being
+ * No lock held.  Waits until the shard's sealed buffers before sequence, of logs up to log_number,
+ * are in files.  ERROR if one cannot be written, or never will be because its table is being
  * dropped.
  */
 extern void kv_shard_drain(KvStore *store, uint32 shard_id, uint32 log_number,
 						   uint64 sequence);
 extern void kv_buffer_release(int buffer); /* frees it, and wakes processes that wait for one */
-/* Has the buffer's store been dropped? Its directory is removed before its buffers are freed. */
+/* Has the buffer's store been dropped?  Its directory is removed before its buffers are freed. */
 extern bool kv_buffer_outlived(const KvBufferHeader *header);
 /*
- * Frees all buffers of a dropped store that is being removed (NULL: it is not known). False, and
+ * Frees all buffers of a dropped store that is being removed (NULL: it is not known).  False, and
  * nothing is changed: one is being written, or the store is pinned.
  */
 extern bool kv_buffers_discard(const KvStoreKey *key, const KvStore *store);
@@ -342,28 +342,28 @@ extern bool kv_buffers_discard(const KvStoreKey *key, const KvStore *store);
 /* ---- largevalue.c; no lock is held ---- */
 /*
  * Ensures that the open value file, which may be a new one, has capacity for a value of this length
- * or for a buffer. False: there is no shared memory. ERROR (53100) if the disk is full; the open
+ * or for a buffer.  False: there is no shared memory.  ERROR (53100) if the disk is full; the open
  * value file is unchanged then.
  */
 extern bool kv_value_extend(KvStore *store, uint32 shard_id, Size len, bool for_buffer);
 /*
- * Writes a value that is too large for a buffer, of the transaction xid. *location is its location,
- * or 0: the shard is leaving the map, and nothing was written. On return the direct write is
- * complete; without an entry for the value its space is dead. False: there is no shared memory.
- * ERROR if the value cannot be written.
+ * Writes a value that is too large for a buffer, of the transaction xid.  *location is its
+ * location, or 0: the shard is leaving the map, and nothing was written.  On return the direct
+ * write is complete; without an entry for the value its space is dead.  False: there is no shared
+ * memory.  ERROR if the value cannot be written.
  */
 extern bool kv_value_write_large(KvStore *store, uint32 shard_id, KvForm form,
 								 const char *value, Size len, uint64 xid,
 								 KvLocation *location);
 /*
- * In recovery and redo: an entry names these bytes, so adds their value file to the shard. False:
- * there is no shared memory. In recovery it is an ERROR if the value file does not exist.
+ * In recovery and redo: an entry names these bytes, so adds their value file to the shard.  False:
+ * there is no shared memory.  In recovery it is an ERROR if the value file does not exist.
  */
 extern bool kv_value_claim(KvStore *store, uint32 shard_id, KvAddress address, Size len);
 
 /*
- * Reserves consecutive addresses for up to n value files, each for a value of this length. No other
- * process makes files there. Returns the first address; *end follows the last.
+ * Reserves consecutive addresses for up to n value files, each for a value of this length.  No
+ * other process makes files there.  Returns the first address; *end follows the last.
  */
 extern KvAddress kv_addresses_reserve(KvStore *store, uint32 shard_id, Size len, uint32 n,
 									  KvAddress *end);
@@ -372,8 +372,8 @@ extern void kv_addresses_return(KvStore *store, uint32 shard_id, KvAddress begin
 /* Closes the shard's open value file, if it has one; the next value makes a new one. */
 extern void kv_value_close(KvStore *store, uint32 shard_id);
 /*
- * The same in two steps. Returns the closed value file and its used bytes, for the second step,
- * which truncates it. extend_lock held.
+ * The same in two steps.  Returns the closed value file and its used bytes, for the second step,
+ * which truncates it.  extend_lock held.
  */
 extern KvAddress kv_value_close_uncut(KvStore *store, uint32 shard_id, uint64 *used);
 extern void kv_value_cut(const KvStore *store, KvAddress address, uint64 used);
@@ -395,7 +395,7 @@ typedef struct KvUnsynced
 	bool		retired;
 } KvUnsynced;
 
-/* Those of a shard, palloc'd. Returns their number. */
+/* Those of a shard, palloc'd.  Returns their number. */
 extern int	kv_values_unsynced(KvShard *shard, KvUnsynced **files);
 /* They were synced since, and so was the store's directory, if one was not named. */
 extern void kv_values_synced(KvShard *shard, const KvUnsynced *files, int n);
@@ -407,9 +407,9 @@ extern void kv_buffers_forget_file(void); /* removes it */
 /* The number of entries that a shard had in the untrusted file. */
 extern uint32 kv_buffers_lost(const KvStoreKey *key, uint32 shard_id);
 /*
- * In a shard's recovery: replays and frees the buffers of a dead server. Sealed ones come before
- * the key logs are read, because they fill holes in these. The open one comes after them, because
- * its batch follows theirs: it is sealed, and its entries are passed to apply. ERROR (XX001) if a
+ * In a shard's recovery: replays and frees the buffers of a dead server.  Sealed ones come before
+ * the key logs are read, because they fill holes in these.  The open one comes after them, because
+ * its batch follows theirs: it is sealed, and its entries are passed to apply.  ERROR (XX001) if a
  * buffer is damaged.
  */
 extern void kv_buffers_replay_sealed(KvStore *store, uint32 shard_id);
@@ -417,14 +417,14 @@ extern void kv_buffers_replay_open(KvStore *store, uint32 shard_id, KvApplyEntry
 								   void *arg);
 
 /* ---- writer.c ---- */
-/* The buffer writer, a background worker that writes sealed buffers. Does not return. */
+/* The buffer writer, a background worker that writes sealed buffers.  Does not return. */
 extern PGDLLEXPORT void kv_buffer_writer_main(Datum arg);
 
 /* ---- commit.c ---- */
 /* Called before the first write: does what could raise under the shard's lock. */
 extern void kv_commit_begin(void);
 /*
- * Shard's lock, exclusive: the open buffer's last entry is this transaction's. True: the caller
+ * Shard's lock, exclusive: the open buffer's last entry is this transaction's.  True: the caller
  * must log it at once; it is marked as logged.
  */
 extern bool kv_commit_note_write(KvStore *store, uint32 shard_id);

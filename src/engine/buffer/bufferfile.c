@@ -3,12 +3,12 @@
  *		The file of write buffers.
  *
  * A shard's newest values collect in a buffer (fill.c) until one large direct write takes them to
- * their value file (drain.c). Every process maps the buffer file. It has a page of geometry, the
- * values of all units, their headers, and their entries. So the values of a buffer of several units
- * are the exact image of what will be written, and so are its key-log batch and entries.
+ * their value file (drain.c).  Every process maps the buffer file.  It has a page of geometry, the
+ * values of all units, their headers, and their entries.  So the values of a buffer of several
+ * units are the exact image of what will be written, and so are its key-log batch and entries.
  *
- * A file of version 1 has buffers of one size, each with its values, its header and its entries. If
- * it has buffers in use it is kept as it is, with each buffer as one unit.
+ * A file of version 1 has buffers of one size, each with its values, its header and its entries.
+ * If it has buffers in use it is kept as it is, with each buffer as one unit.
  *
  * FREE ──open──▶ OPEN ──seal──▶ SEALED ──claim──▶ WRITING ──▶ FREE
  *                                     ▲                 │ write failed
@@ -16,14 +16,14 @@
  * ORPHAN (left by an earlier incarnation) ──replayed by recovery──▶ FREE
  *
  * Buffers of a dead server are used only for stores at wal level 'none', and only where the page
- * cache is trusted (restart/trust.c). The WAL has the values of other stores. So stores at 'none'
+ * cache is trusted (restart/trust.c).  The WAL has the values of other stores.  So stores at 'none'
  * never have all units (kv_units_kept): redo has some for the others.
  *
  * Locks: the shard's lock guards buffer contents, KvBufferPool.lock buffer states.
  *
- * The kernel writes pages of the file back in its own time. If it cannot, it may drop them, and the
- * mapping then shows what the device has. So the target of a buffer's write is kept in shared
- * memory. A buffer's entries are compared with shared memory before they are logged (drain.c). No
+ * The kernel writes pages of the file back in its own time.  If it cannot, it may drop them, and
+ * the mapping then shows what the device has.  So the target of a buffer's write is kept in shared
+ * memory.  A buffer's entries are compared with shared memory before they are logged (drain.c).  No
  * image is made before it is known that no page was lost (durable/image.c).
  */
 #include "postgres.h"
@@ -79,7 +79,7 @@ typedef struct KvGeometry
 static int	write_buffer_size_kb = 256;
 static int	write_buffers_mb = 64;
 
-/* The mapping, and a copy of its first page, which may be lost. The same in all processes. */
+/* The mapping, and a copy of its first page, which may be lost.  The same in all processes. */
 static char *buffer_base = NULL;
 static KvBufferFileHeader file_header;
 static KvGeometry geometry;
@@ -386,7 +386,7 @@ kv_buffer_outlived(const KvBufferHeader *header)
 
 /*
  * Frees buffers with a damaged header, which is reported, and buffers of stores that have all
- * versions in the WAL or do not exist any more. Returns the number of those left.
+ * versions in the WAL or do not exist any more.  Returns the number of those left.
  */
 static int
 release_buffers(uint64 *sequence)

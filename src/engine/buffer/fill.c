@@ -3,13 +3,13 @@
  *		Opens, fills, seals and searches write buffers.
  *
  * Opening gives a buffer an address in its shard's open value file, so a value's location is final
- * when it enters the buffer. Sealing reserves the offset of the batch in the key log; from then on
- * no process stores into the buffer (I 6). The buffer writer writes the values, then the batch, and
- * then frees the buffer. Both writes go to fixed addresses, so replaying them is idempotent. Until
- * the buffer is freed, readers use it.
+ * when it enters the buffer.  Sealing reserves the offset of the batch in the key log; from then on
+ * no process stores into the buffer (I 6).  The buffer writer writes the values, then the batch,
+ * and then frees the buffer.  Both writes go to fixed addresses, so replaying them is idempotent.
+ * Until the buffer is freed, readers use it.
  *
- * An entry is valid if its CRC is right. The CRC is stored after the value and the rest of the
- * entry (I 3). It is seeded with the buffer's sequence number, which is unique.
+ * An entry is valid if its CRC is right.  The CRC is stored after the value and the rest of the
+ * entry (I 3).  It is seeded with the buffer's sequence number, which is unique.
  */
 #include "postgres.h"
 
@@ -167,9 +167,9 @@ kv_buffer_put(KvStore *store, KvShard *shard, KvKey key, KvVersion *version,
 		uint32		at = kv_value_position(buffer->value_used, version->len);
 
 		/*
-		 * Padding is zero, so nothing of a buffer's previous use gets out. Without padding the page
-		 * is not touched: a store of no bytes to a page that is new to this process takes hundreds
-		 * of cycles.
+		 * Padding is zero, so nothing of a buffer's previous use gets out.  Without padding the
+		 * page is not touched: a store of no bytes to a page that is new to this process takes
+		 * hundreds of cycles.
 		 */
 		if (at > buffer->value_used)
 			memset(values + buffer->value_used, 0, at - buffer->value_used);

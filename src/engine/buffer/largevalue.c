@@ -3,18 +3,18 @@
  *		Space for values: value files, and values that no write buffer can hold.
  *
  * Space is allocated in advance, in steps that grow with the shard and end with the value file,
- * under the shard's extend_lock. Nothing is written twice for it. A step waits for the direct
- * writes that are under way to the file, so a load into many shards should need few steps. A small
+ * under the shard's extend_lock.  Nothing is written twice for it.  A step waits for the direct
+ * writes that are under way to the file, so a load into many shards should need few steps.  A small
  * shard grows by its own size, a large one by a quarter.
  *
  * If a buffer or a large value does not fit into the rest of the open value file, the next one is
- * made. Only then is the open one closed, so a full disk leaves both unchanged. The next attempt
+ * made.  Only then is the open one closed, so a full disk leaves both unchanged.  The next attempt
  * finds the file of a failed one.
  *
  * Values that are larger than a write buffer, or than the adjacent free units, are written here as
- * large values, before any index entry names them (I 3). Their address is reserved long before
- * there is an entry, and the value file may be closed in between. So a value file notes the newest
- * transaction that has reserved a large value in it. While that transaction may be running, a sync
+ * large values, before any index entry names them (I 3).  Their address is reserved long before
+ * there is an entry, and the value file may be closed in between.  So a value file notes the newest
+ * transaction that has reserved a large value in it.  While that transaction may be running, a sync
  * of the value file is not its last one.
  */
 #include "postgres.h"
@@ -40,7 +40,7 @@
 #define KV_EXTEND_MAX	((uint64) 64 * 1024 * 1024)
 #define KV_LARGE_VALUE_PART	((Size) 1024 * 1024)
 
-/* The state of a shard that is to get space. extend_lock is held, so others can only use some. */
+/* The state of a shard that is to get space.  extend_lock is held, so others can only use some. */
 typedef struct KvSpace
 {
 	KvAddress	open;
@@ -80,7 +80,7 @@ look(KvShard *shard, Size len, bool for_buffer)
 }
 
 /*
- * Allocates a file with had bytes up to at least least bytes, or by a step. Returns its new size.
+ * Allocates a file with had bytes up to at least least bytes, or by a step.  Returns its new size.
  * Releases extend_lock and raises ERROR if that is not possible.
  */
 static uint64
@@ -106,8 +106,8 @@ allocate(KvStore *store, KvShard *shard, KvFileId id, uint64 had, uint64 least, 
 
 /*
  * Removes the file of a failed attempt to make the next value file, if it is not where value files
- * are made now. No value file is made at its address, because another process may have the file
- * open. extend_lock held.
+ * are made now.  No value file is made at its address, because another process may have the file
+ * open.  extend_lock held.
  */
 static void
 leave_address(KvStore *store, KvShard *shard)
@@ -124,7 +124,7 @@ leave_address(KvStore *store, KvShard *shard)
 }
 
 /*
- * Chooses the address of the next value file, which is to hold a value of this length. Releases
+ * Chooses the address of the next value file, which is to hold a value of this length.  Releases
  * extend_lock and raises ERROR if there are no more addresses.
  */
 static KvAddress
@@ -179,7 +179,7 @@ kv_value_cut(const KvStore *store, KvAddress address, uint64 used)
 }
 
 /*
- * Ends the use of the open value file. Returns it and its used bytes; 0: none is open. Shard's
+ * Ends the use of the open value file.  Returns it and its used bytes; 0: none is open.  Shard's
  * lock, exclusive.
  */
 static KvAddress
@@ -193,7 +193,7 @@ finish_value_file(KvStore *store, uint32 shard_id, uint64 *used)
 	return shard->open_address;
 }
 
-/* Makes the next value file, and closes the open one. False: there is no memory. */
+/* Makes the next value file, and closes the open one.  False: there is no memory. */
 static bool
 open_next(KvStore *store, uint32 shard_id, Size len, const KvSpace *space)
 {
@@ -484,7 +484,7 @@ kv_value_claim(KvStore *store, uint32 shard_id, KvAddress address, Size len)
 
 	/*
 	 * Redo meets entries of transactions that never committed; their values, and even the file,
-	 * need not exist. If the transaction did commit, readers of its values find out.
+	 * need not exist.  If the transaction did commit, readers of its values find out.
 	 */
 	file = kv_value_file(&store->key, store->cache_id, id,
 						 shard->recovered ? KV_IO_CREATE : KV_IO_MISSING_OK);
@@ -539,7 +539,7 @@ kv_value_claim(KvStore *store, uint32 shard_id, KvAddress address, Size len)
  * ---- value files to be synced ----
  */
 
-/* Has a sealed buffer values for the value file? Lock held. */
+/* Has a sealed buffer values for the value file?  Lock held. */
 static bool
 is_in_buffers(const KvShard *shard, const KvValueFile *value_file)
 {

@@ -2,11 +2,11 @@
  * around.c
  *		Reads the surroundings of a value into the page cache, while memory is unused.
  *
- * Values are written with direct I/O. So after a load or a compaction the page cache has none of
- * them, however much memory is free. Reads by key would fill it block by block, and each would wait
- * for the device. So while memory is unused, the first read of a piece takes the whole piece into
- * the page cache. That costs the device and the CPU a few times as much as one block, and saves as
- * many reads as a piece has blocks.
+ * Values are written with direct I/O.  So after a load or a compaction the page cache has none of
+ * them, however much memory is free.  Reads by key would fill it block by block, and each would
+ * wait for the device.  So while memory is unused, the first read of a piece takes the whole piece
+ * into the page cache.  That costs the device and the CPU a few times as much as one block, and
+ * saves as many reads as a piece has blocks.
  *
  * When a compaction moves values that were read in this way, it reads its output into the page
  * cache at once.
@@ -14,13 +14,13 @@
  * Tables larger than all memory are excluded: most pieces would be read for one value, and each
  * read would take longer for a long time.
  *
- * Nothing is evicted for such reads. They end when a sixteenth of the memory is left, of the
- * machine or the control group; then each read keeps only what it asks for. The first process in
+ * Nothing is evicted for such reads.  They end when a sixteenth of the memory is left, of the
+ * machine or the control group; then each read keeps only what it asks for.  The first process in
  * each second checks how much memory is left.
  *
- * A table of tags remembers the pieces that were read recently. There are more pieces than tags, so
- * the table may forget a piece, or take one for another. Then a piece is read again, which the
- * kernel has already, or is not read. Tags expire after some minutes, because the kernel may have
+ * A table of tags remembers the pieces that were read recently.  There are more pieces than tags,
+ * so the table may forget a piece, or take one for another.  Then a piece is read again, which the
+ * kernel has already, or is not read.  Tags expire after some minutes, because the kernel may have
  * dropped the piece.
  */
 #include "postgres.h"
@@ -75,7 +75,7 @@ tag_count(uint64 memory)
 }
 
 /*
- * The memory that the server may use. It is determined once, because the size of shared memory
+ * The memory that the server may use.  It is determined once, because the size of shared memory
  * depends on it.
  */
 static uint64
@@ -138,7 +138,7 @@ kv_around_attach(void)
 }
 
 /*
- * Is there unused memory for a table of so many bytes? Uses the clock, because one statement may
+ * Is there unused memory for a table of so many bytes?  Uses the clock, because one statement may
  * read for long.
  */
 static bool

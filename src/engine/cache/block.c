@@ -3,36 +3,36 @@
  *		The value cache: recently used blocks of value files in shared memory.
  *
  * A block of a value file never changes once it can be read, so a cached block is valid while its
- * store is open: nothing needs to be invalidated. A store has a new cache_id each time it is
- * opened. So a new table's blocks are never taken for those of an old one with the same OID. Values
- * are verified whether they come from the cache or from the device (I 4).
+ * store is open: nothing needs to be invalidated.  A store has a new cache_id each time it is
+ * opened.  So a new table's blocks are never taken for those of an old one with the same OID.
+ * Values are verified whether they come from the cache or from the device (I 4).
  *
- * Blocks are in sets of eight ways; a hash of the block's address chooses the set. One way of a set
- * is on probation, the others are a clock:
+ * Blocks are in sets of eight ways; a hash of the block's address chooses the set.  One way of a
+ * set is on probation, the others are a clock:
  *
  *		new block ──▸ probation ──read again──▸ clock ──not read lately──▸ evicted
  *		                 └──not read──▸ evicted, its tag among the set's ghosts
  *		new block with its tag among the ghosts, or that replaces a cached one ──▸ clock
  *
- * If a set is full, a new block goes to an unused way of the neighbouring set, if there is one. The
- * set is marked then, and lookups search both sets.
+ * If a set is full, a new block goes to an unused way of the neighbouring set, if there is one.
+ * The set is marked then, and lookups search both sets.
  *
- * Blocks that are mostly one value become cold as soon as the value is replaced. Blocks of a value
+ * Blocks that are mostly one value become cold as soon as the value is replaced.  Blocks of a value
  * file that no entry names any more are removed; if other shards have entries there, they become
- * cold. Otherwise values that a compaction has moved would be cached twice.
+ * cold.  Otherwise values that a compaction has moved would be cached twice.
  *
- * So blocks that are read once evict only their like, and a block that is read again soon stays. A
+ * So blocks that are read once evict only their like, and a block that is read again soon stays.  A
  * process that reads one block several times in a row, for adjacent values, counts as one read.
  *
- * Locks: readers take none. An entry's sequence is odd while the entry is replaced; a reader that
- * finds it changed after the copy has found nothing. A writer that finds it odd or changed gives
- * up: caching is never worth a wait. Hand, probation and ghosts are written without a lock, too.
+ * Locks: readers take none.  An entry's sequence is odd while the entry is replaced; a reader that
+ * finds it changed after the copy has found nothing.  A writer that finds it odd or changed gives
+ * up: caching is never worth a wait.  Hand, probation and ghosts are written without a lock, too.
  * Two writers at a time may choose a worse block to evict, and do no other harm.
  *
  * A value of several blocks is found only if all of them are cached; blocks are cached and evicted
- * one by one. Blocks are kept if they are read by key or by a short range, or if they are new
- * versions of values that were cached or are often written. So neither a large scan nor a load
- * evicts blocks that others use.
+ * one by one.  Blocks are kept that are read by key or by a short range.  So are blocks of new
+ * versions, if the old version was cached or the key is often written.  So neither a large scan nor
+ * a load evicts blocks that others use.
  */
 #include "postgres.h"
 
@@ -71,7 +71,7 @@ typedef struct KvBlockSet
 
 /*
  * The entries' sequences count the blocks that are kept and evicted, so keeping a block updates no
- * counter. These counters, since the start, change rarely.
+ * counter.  These counters, since the start, change rarely.
  */
 typedef struct KvBlockCounts
 {
@@ -176,7 +176,7 @@ hash_of(uint32 cache_id, uint64 blockno)
 }
 
 /*
- * The set of a block, by the lower half of its hash. A division would cost more than the rest of
+ * The set of a block, by the lower half of its hash.  A division would cost more than the rest of
  * the search.
  */
 static uint64
@@ -198,7 +198,7 @@ tag_of(uint64 hash)
 	return Max(hash >> 48, 1);
 }
 
-/* Notes that a block is read or kept. False: it was also the last one. */
+/* Notes that a block is read or kept.  False: it was also the last one. */
 static bool
 is_another(uint32 cache_id, uint64 blockno)
 {
@@ -298,7 +298,7 @@ clock_way(KvBlockSet *set)
 	return KV_NO_WAY;
 }
 
-/* Was the block cached recently? If so, removes its ghost. */
+/* Was the block cached recently?  If so, removes its ghost. */
 static bool
 was_ghost(KvBlockSet *set, uint16 tag)
 {
@@ -314,8 +314,9 @@ was_ghost(KvBlockSet *set, uint16 tag)
 }
 
 /*
- * Frees the probation way for a new block. If its block was read, the block joins the clock, and
- * the evicted way becomes the probation way. Otherwise the block becomes a ghost. Returns the way.
+ * Frees the probation way for a new block.  If its block was read, the block joins the clock, and
+ * the evicted way becomes the probation way.  Otherwise the block becomes a ghost.  Returns the
+ * way.
  */
 static int
 probation_way(KvBlockSet *set)
@@ -379,7 +380,7 @@ choose_way(uint64 *setno, uint16 tag, KvWorth worth)
 	return was_ghost(set, tag) || worth == KV_WANTED ? clock_way(set) : probation_way(set);
 }
 
-/* Keeps a block. Returns whether it is cached then; false also if other processes were faster. */
+/* Keeps a block.  Returns whether it is cached then; false also if other processes were faster. */
 static bool
 keep_block(uint32 cache_id, uint64 blockno, const char *block, KvWorth worth)
 {
@@ -546,7 +547,7 @@ kv_block_each(void (*each) (void *arg, uint32 cache_id, uint64 number), void *ar
 	}
 }
 
-/* Removes a block, unless another process changes the entry. False: it was not removed. */
+/* Removes a block, unless another process changes the entry.  False: it was not removed. */
 static bool
 lose_block(uint32 cache_id, uint64 blockno)
 {

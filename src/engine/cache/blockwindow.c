@@ -3,26 +3,26 @@
  *		Block windows: windows of single blocks, for scans of values that are in no key order.
  *
  * They serve scans in key order of values that are stored in another order and do not fit into the
- * range cache. Such a scan gains nothing from reading files from end to end; each value costs a
- * read of its own. But the scan can know the blocks that it will need long before, and other scans
- * on the same way need the same ones. So it looks ahead in the index (scan/ahead.c) and asks for
- * many blocks at a time. Each block that is in no window gets a slot in one and an entry in the
- * table of blocks, and the window is queued for the workers. A scan that finds a block in the table
+ * range cache.  Such a scan gains nothing from reading files from end to end; each value costs a
+ * read of its own.  But the scan can know the blocks that it will need long before, and other scans
+ * on the same way need the same ones.  So it looks ahead in the index (scan/ahead.c) and asks for
+ * many blocks at a time.  Each block that is in no window gets a slot in one, and an entry in the
+ * table of blocks.  The window is queued for the workers.  A scan that finds a block in the table
  * takes it from the window, or waits for it.
  *
  *		FREE ──want──▸ QUEUED ──next──▸ READ ──publish──▸ LOADED ──evict, want──▸ FREE
  *		                                 └────give up─────────────────────────────▸ FREE
  *
  * Block windows are in a list, in the order in which they were asked for, and the oldest one is
- * evicted first. The position of a scan among them follows from the windows in which it has found
- * its latest batch. A scan that needs windows may find that other scans of the store, which use
- * blocks that others asked for, still come to the windows to be evicted. It waits for them, with
- * the patience of any scan that is held back (scans.c). Then windows are evicted to which no scan
- * comes. A scan that finds only blocks that it asked for itself keeps just these, and no scan waits
- * for it; this happens where each scan reads a part of its own.
+ * evicted first.  The position of a scan among them follows from the windows in which it has found
+ * its latest batch.  A scan that needs a window may have to evict one that other scans of the store
+ * still come to.  If these use blocks that others asked for, it waits for them, with the patience
+ * of any scan that is held back (scans.c).  Then windows are evicted to which no scan comes.  A
+ * scan that finds only blocks that it asked for itself keeps just these, and no scan waits for it;
+ * this happens where each scan reads a part of its own.
  *
  * A scan without space for windows reads for itself, as does a scan that needs a block that could
- * not be read. Other blocks of the same window stay usable.
+ * not be read.  Other blocks of the same window stay usable.
  */
 #include "postgres.h"
 
@@ -245,7 +245,7 @@ typedef struct KvNeed
 } KvNeed;
 
 /*
- * Is a scan worth waiting for? A scan that has taken no batch for long is not, whatever it does in
+ * Is a scan worth waiting for?  A scan that has taken no batch for long is not, whatever it does in
  * the meantime: batches are small, and its blocks can be read again.
  */
 static bool
@@ -302,8 +302,8 @@ is_owned(const KvNeed *need, const KvWindow *window)
 
 /*
  * The oldest loaded block window that no other scan needs, for a scan or, NULL, for a worker; -1:
- * there is none. forced: needs of scans of the same store do not count. *held: they are the reason
- * why there is none.
+ * there is none.  forced: needs of scans of the same store do not count.  *held: they are the
+ * reason why there is none.
  */
 static int
 oldest_idle(const KvWindowScan *self, bool forced, bool *held, TimestampTz now)
@@ -417,7 +417,7 @@ have_all(uint32 cache_id, const uint64 *blocks, int n)
 	return all;
 }
 
-/* Gives a block the next slot of the window. Lock held, exclusively. */
+/* Gives a block the next slot of the window.  Lock held, exclusively. */
 static void
 add_block(KvWindowReader *reader, int i, uint64 block)
 {
@@ -448,7 +448,7 @@ typedef struct KvAsking
 	TimestampTz now;
 } KvAsking;
 
-/* Gets a window for the next blocks; false: there is none. Lock held, exclusively. */
+/* Gets a window for the next blocks; false: there is none.  Lock held, exclusively. */
 static bool
 open_window(KvAsking *asking)
 {
@@ -469,8 +469,8 @@ queue_open(KvAsking *asking)
 }
 
 /*
- * Gives slots in windows to those of the next blocks that are in no window. Stops after so many
- * blocks that the lock is not held for long. Raises nothing while a window is open. False: no
+ * Gives slots in windows to those of the next blocks that are in no window.  Stops after so many
+ * blocks that the lock is not held for long.  Raises nothing while a window is open.  False: no
  * window is free.
  */
 static bool
@@ -505,7 +505,9 @@ ask_for_some(KvAsking *asking)
 	return room;
 }
 
-/* Asks for all these blocks. False: no window is free for some; *held: because others need them. */
+/*
+ * Asks for all these blocks.  False: no window is free for some; *held: because others need them.
+ */
 static bool
 ask_for(KvWindowReader *reader, const KvStoreKey *store, const uint64 *blocks, int n,
 		bool forced, bool *held)
@@ -598,7 +600,7 @@ typedef struct KvBlockPlace
 	int			slot;
 } KvBlockPlace;
 
-/* Finds the windows of blocks. False: some have no entry; *coming: some are being loaded. */
+/* Finds the windows of blocks.  False: some have no entry; *coming: some are being loaded. */
 static bool
 find_places(const KvWindowReader *reader, uint64 first, int n, KvBlockPlace *places,
 			bool *coming)
@@ -621,7 +623,7 @@ find_places(const KvWindowReader *reader, uint64 first, int n, KvBlockPlace *pla
 }
 
 /*
- * Sleeps until all these blocks are loaded, or one is no longer on its way. False: the workers are
+ * Sleeps until all these blocks are loaded, or one is no longer on its way.  False: the workers are
  * stuck.
  */
 static bool
@@ -660,7 +662,7 @@ sleep_until_there(KvWindowReader *reader, uint64 first, int n)
 	return !stuck;
 }
 
-/* Waits for blocks. False: the scan should read for itself until something is loaded again. */
+/* Waits for blocks.  False: the scan should read for itself until something is loaded again. */
 static bool
 await_blocks(KvWindowReader *reader, uint64 first, int n)
 {
@@ -790,7 +792,7 @@ compare_stamps(const void *a, const void *b)
 
 /*
  * The next blocks were asked for at about the same time as those of the last batch, but not in the
- * same order. A few blocks may have been loaded long before, or only now.
+ * same order.  A few blocks may have been loaded long before, or only now.
  */
 void
 kv_block_window_progress(KvWindowReader *reader)

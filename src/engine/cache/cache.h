@@ -6,18 +6,18 @@
  * No copy is authoritative: a cache that is lost costs only reads.
  *
  * Range cache: It consists of windows: pieces of value files in shared memory, which prefetch
- * workers fill for scans. It caches bytes by address and knows nothing of keys, rows or snapshots.
+ * workers fill for scans.  It caches bytes by address and knows nothing of keys, rows or snapshots.
  * A scan decides which versions it sees and where their values are; a window only saves the read.
- * Every value is verified against its entry's CRC (I 4) after it was copied. So a window with wrong
- * bytes, for whatever reason, costs a read and never shows. Bytes that are in no window are read
- * from the device.
+ * Every value is verified against its entry's CRC (I 4) after it was copied.  So a window with
+ * wrong bytes, for whatever reason, costs a read and never shows.  Bytes that are in no window are
+ * read from the device.
  *
  * Pieces and segments are counted in addresses, so they continue from one file to the next in a
- * volume. A span is loaded for one reason and evicted when the reason ends. It is either all values
- * of a shard, for scans in key order of values that are stored in another order (scattered). Or it
- * is a segment of them, for scans for which they are in order. Extents say where values of a span
- * are, since there is nothing between volumes and where a file was removed. Pieces of a span are
- * loaded and evicted one by one.
+ * volume.  A span is loaded for one reason and evicted when the reason ends.  It is either all
+ * values of a shard, for scans in key order of values that are stored in another order (scattered).
+ * Or it is a segment of them, for scans for which they are in order.  Extents say where values of a
+ * span are, since there is nothing between volumes and where a file was removed.  Pieces of a span
+ * are loaded and evicted one by one.
  *
  *		FREE ──claim──▸ LOADING ──publish──▸ VALID ──claim for another──▸ LOADING
  *		  ▴                │                   │
@@ -29,13 +29,13 @@
  *				worker that claimed it gives it up when the worker ends, for whatever reason
  *		VALID	in the table of pieces and in its span's list; its sequence is even
  *
- * A window may have single blocks instead of a piece (blockwindow.c). Then it belongs to no span,
+ * A window may have single blocks instead of a piece (blockwindow.c).  Then it belongs to no span,
  * and a table says where each block is.
  *
- * Locks: All changes of state are made under KvWindowCache.lock, exclusive. It is taken last; only
- * a condition variable's spinlock is taken under it. No lock of a cache is held during a read. A
- * reader looks a piece up under the lock, shared, once for each piece. Then it needs no lock and no
- * pin: it notes the window's sequence, copies, and compares the sequence. So a reader that is
+ * Locks: All changes of state are made under KvWindowCache.lock, exclusive.  It is taken last; only
+ * a condition variable's spinlock is taken under it.  No lock of a cache is held during a read.  A
+ * reader looks a piece up under the lock, shared, once for each piece.  Then it needs no lock and
+ * no pin: it notes the window's sequence, copies, and compares the sequence.  So a reader that is
  * cancelled, killed or stopped blocks nothing.
  * Errors: The recent ring (recent.c) and the value cache (block.c) raise nothing.
  */
@@ -115,7 +115,7 @@ typedef struct KvWindowBlock
 	int			slot;			/* index of the block in the window */
 } KvWindowBlock;
 
-/* States of a block window (blockwindow.c). QUEUED and READ are LOADING. */
+/* States of a block window (blockwindow.c).  QUEUED and READ are LOADING. */
 typedef enum KvBlockWindowState
 {
 	KV_BLOCK_WINDOW_NONE,		/* the window has a piece, or nothing */
@@ -178,9 +178,9 @@ typedef struct KvCourse
 } KvCourse;
 
 /*
- * A scan that reads through windows: its position and its course. While the scan is in the registry
- * it pins its store. Its backend writes this under KvWindowCache.lock, except for progress,
- * patience and waiting; the workers read it.
+ * A scan that reads through windows: its position and its course.  While the scan is in the
+ * registry it pins its store.  Its backend writes this under KvWindowCache.lock, except for
+ * progress, patience and waiting; the workers read it.
  */
 typedef struct KvWindowScan
 {
@@ -266,7 +266,7 @@ kv_extents_size(const KvExtents *extents)
 #define KV_READER_MET	128		/* capacity of KvWindowReader.met */
 
 /*
- * A scan's way to take values out of windows, of one shard at a time. If all is zero except parent
+ * A scan's way to take values out of windows, of one shard at a time.  If all is zero except parent
  * and stats, the scan has not begun.
  */
 typedef struct KvWindowReader
@@ -330,8 +330,8 @@ extern bool kv_span_failed(const KvSpan *span, TimestampTz now);
 /* Forgets a span without windows; false: it has some. */
 extern bool kv_span_retire(KvSpan *span);
 /*
- * Has the span a piece that is in no window and not being loaded? Of the extents that scans have
- * wanted, the last ones looked up count. If values have moved, windows of their old addresses are
+ * Has the span a piece that is in no window and not being loaded?  Of the extents that scans have
+ * wanted, the last ones looked up count.  If values have moved, windows of their old addresses are
  * freed; if files have grown, their last pieces are loaded again.
  */
 extern bool kv_span_lacks(KvSpan *span, const KvExtents *wanted);
@@ -339,8 +339,8 @@ extern bool kv_span_lacks(KvSpan *span, const KvExtents *wanted);
 /* ---- window.c: states of windows; KvWindowCache.lock is held, exclusive ---- */
 
 /*
- * From FREE to LOADING, for the span's next piece that is in no window; the span lacks one. If none
- * is free, takes a VALID window of victim, if not NULL. False: there is none.
+ * From FREE to LOADING, for the span's next piece that is in no window; the span lacks one.  If
+ * none is free, takes a VALID window of victim, if not NULL.  False: there is none.
  */
 extern bool kv_window_claim(KvSpan *span, KvSpan *victim, uint64 wanted_by, int *window);
 /* from LOADING to VALID; it has len bytes */
@@ -348,7 +348,7 @@ extern void kv_window_publish(int window, uint32 len);
 extern void kv_window_give_up(int window);	/* from LOADING to FREE: it could not be filled */
 /*
  * Takes a FREE window, or the victim's last one, to LOADING; it is in no list then and has no
- * piece. -1: there is none.
+ * piece.  -1: there is none.
  */
 extern int	kv_window_take(KvSpan *victim);
 extern void kv_window_free(int window);	/* from LOADING, in no list and without a piece, to FREE */
@@ -356,8 +356,8 @@ extern void kv_window_free(int window);	/* from LOADING, in no list and without 
 /* ---- window.c: no lock is held on entry ---- */
 
 /*
- * Notes that a piece of the span is in no window. False: it will not be loaded, because values have
- * moved since found_at, the scan's KvExtents.found_at.
+ * Notes that a piece of the span is in no window.  False: it will not be loaded, because values
+ * have moved since found_at, the scan's KvExtents.found_at.
  */
 extern bool kv_span_miss(const KvSpanKey *key, uint64 piece, uint32 found_at);
 /* The window that has or will have a piece; -1: none. */
@@ -365,7 +365,7 @@ extern int	kv_window_find(const KvPieceKey *key);
 /* The window of a piece does not have the present contents of the file. */
 extern void kv_piece_lose(const KvPieceKey *key);
 /*
- * The window's memory. The process that has claimed the window writes it; others read it as in
+ * The window's memory.  The process that has claimed the window writes it; others read it as in
  * reader.c.
  */
 extern char *kv_window_bytes(int window);
@@ -381,7 +381,7 @@ extern void kv_windows_map(void);
 
 /*
  * Maps shared memory, which begins at a page, a second time in this process, so that kv_huge_make()
- * works there; called once in a process. Returns the memory itself if that is not possible or, by
+ * works there; called once in a process.  Returns the memory itself if that is not possible or, by
  * huge_pages = off, not wanted.
  */
 extern char *kv_huge_map(char *memory, Size size);
@@ -399,16 +399,16 @@ extern int	kv_window_wait_ms;
  * Lock held, shared.
  */
 extern uint32 kv_window_distance(const KvWindowScan *scan, const KvSpanKey *span);
-/* Does the scan make progress, or wait for a load? Lock held, shared. */
+/* Does the scan make progress, or wait for a load?  Lock held, shared. */
 extern bool kv_window_scan_is_live(const KvWindowScan *scan, TimestampTz now);
-/* Makes the workers check the scans' wants again, and starts them. No lock. */
+/* Makes the workers check the scans' wants again, and starts them.  No lock. */
 extern void kv_window_wake_workers(void);
-/* Does a worker run, or is one being started? With or without the lock. */
+/* Does a worker run, or is one being started?  With or without the lock. */
 extern bool kv_windows_are_loaded(void);
 
 /*
  * The best start of a scan in any order: the position of another upward scan of the store, or
- * before that, where the contents of windows begin. False: there is no such scan.
+ * before that, where the contents of windows begin.  False: there is no such scan.
  */
 extern bool kv_window_company(uint32 cache_id, KvScanStart *place);
 /* Are most values of a shard in windows, or being loaded? */
@@ -417,14 +417,14 @@ extern bool kv_window_is_there(uint32 cache_id, uint32 shard);
 /* Makes a context below parent whose deletion releases all that the reader has, and its entry. */
 extern void kv_reader_make_context(KvWindowReader *reader);
 /*
- * Enters wants[0], to read through windows from now on. If the registry is full, or there is no
+ * Enters wants[0], to read through windows from now on.  If the registry is full, or there is no
  * space for a segment, the reader leaves instead.
  */
 extern void kv_reader_enter(KvWindowReader *reader, const KvCourse *course,
 							const KvWant *wants, int nwants);
 /*
  * Enters a segment that was wanted before, so that the workers may reuse the windows of those
- * before it. False: it was not wanted.
+ * before it.  False: it was not wanted.
  */
 extern bool kv_reader_come_to(KvWindowReader *reader, uint64 segment);
 /* Leaves: the reader is in no span, and nothing is loaded for it any more. */
@@ -446,8 +446,8 @@ extern void kv_reader_progress(KvWindowReader *reader);
 /* May windows have any values? */
 extern bool kv_reader_has_windows(const KvWindowReader *reader);
 /*
- * Copies bytes at an address out of windows; waits if workers load these. False: the caller must
- * read them. The caller verifies the bytes (I 4).
+ * Copies bytes at an address out of windows; waits if workers load these.  False: the caller must
+ * read them.  The caller verifies the bytes (I 4).
  */
 extern bool kv_reader_take(KvWindowReader *reader, KvAddress address, uint32 len, char *into);
 /* The bytes that were taken are not those of the file. */
@@ -457,9 +457,9 @@ extern void kv_reader_lose(KvWindowReader *reader, KvAddress address, uint32 len
  * ---- blockwindow.c ----
  *
  * Block windows have single blocks, for scans in key order of values that are stored in another
- * order and do not fit into the cache. A scan looks ahead in the index and asks for the blocks that
- * it will need. Workers read many missing blocks at a time, and scans that come to the same keys a
- * little later find them. No lock is held on entry.
+ * order and do not fit into the cache.  A scan looks ahead in the index and asks for the blocks
+ * that it will need.  Workers read many missing blocks at a time, and scans that come to the same
+ * keys a little later find them.  No lock is held on entry.
  */
 /* the largest value that is read through block windows */
 #define KV_BLOCK_WINDOW_VALUE	((uint32) KV_WINDOW_SIZE / 4)
@@ -470,23 +470,23 @@ extern int	kv_block_window_reach(void);
 /* For a scan that has left because nothing was loaded: is something loaded now? */
 extern bool kv_block_window_stirs(const KvWindowReader *reader);
 /*
- * Asks for these blocks, in ascending order without duplicates. now: the next batch needs them, so
- * the scan waits for windows that scans close after it still need, while patience is left. Raises
+ * Asks for these blocks, in ascending order without duplicates.  now: the next batch needs them, so
+ * the scan waits for windows that scans close after it still need, while patience is left.  Raises
  * the errors of interrupts.
  */
 extern void kv_block_window_want(KvWindowReader *reader, const KvStoreKey *store,
 								 const uint64 *blocks, int n, bool now);
 /*
  * Copies a value of at most KV_BLOCK_WINDOW_VALUE bytes out of block windows; waits if these are
- * being loaded. False: the caller must read the value.
+ * being loaded.  False: the caller must read the value.
  */
 extern bool kv_block_window_take(KvWindowReader *reader, KvAddress address, uint32 len, char *into);
 /* The bytes that were taken are not those of the file. */
 extern void kv_block_window_lose(KvWindowReader *reader, KvAddress address, uint32 len);
 extern void kv_block_window_progress(KvWindowReader *reader); /* the batch is complete */
 /*
- * For the workers, with KvWindowCache.lock held exclusively. The next window whose blocks are to be
- * read; cache_id: of this store, 0: of any. -1: there is none.
+ * For the workers, with KvWindowCache.lock held exclusively.  The next window whose blocks are to
+ * be read; cache_id: of this store, 0: of any.  -1: there is none.
  */
 extern int	kv_block_window_next(uint64 cache_id);
 extern void kv_block_window_publish(int window); /* its blocks are read: makes it VALID */
@@ -536,15 +536,15 @@ extern bool kv_block_read(uint32 cache_id, KvLocation location, uint32 len, char
 /* Begins to load a value into the CPU cache, if it is cached here. */
 extern void kv_block_load(uint32 cache_id, KvLocation location, uint32 len);
 /*
- * Keeps the blocks that a value was read from or written with, unless they are too many. blocks has
- * all of them, from the start of the first one. replaces: they replace cached blocks, and are not
- * on probation.
+ * Keeps the blocks that a value was read from or written with, unless they are too many.  blocks
+ * has all of them, from the start of the first one.  replaces: they replace cached blocks, and are
+ * not on probation.
  */
 extern void kv_block_keep(uint32 cache_id, KvLocation location, uint32 len,
 						  const char *blocks, bool replaces);
 /*
  * Keeps the blocks of a value that is also cached at another address, where readers still look for
- * it. Nothing is evicted for it. False: there was no space for some blocks.
+ * it.  Nothing is evicted for it.  False: there was no space for some blocks.
  */
 extern bool kv_block_keep_beside(uint32 cache_id, KvLocation location, uint32 len,
 								 const char *blocks);
@@ -562,7 +562,7 @@ extern void kv_block_each(void (*each) (void *arg, uint32 cache_id, uint64 numbe
 /* The value that was read is not the one of the files. */
 extern void kv_block_lose(uint32 cache_id, KvLocation location, uint32 len);
 /*
- * No reader of this shard will ask for these addresses: removes their blocks. shared: other shards
+ * No reader of this shard will ask for these addresses: removes their blocks.  shared: other shards
  * may, so the blocks are only the next to be evicted.
  */
 extern void kv_block_forget(uint32 cache_id, KvAddress address, uint64 len, bool shared);
@@ -576,14 +576,14 @@ extern Size kv_around_memory(void); /* size of its part of shared memory */
 extern void kv_around_attach(void); /* in the shmem startup hook: makes or finds it */
 /*
  * Before a read through the page cache of a value that is in no cache of the server: the size of
- * the surrounding piece to be read with it. 0: none, because it was read recently, or no memory is
+ * the surrounding piece to be read with it.  0: none, because it was read recently, or no memory is
  * unused, or the table with so many bytes in value files is too large.
  */
 extern uint32 kv_around_begin(uint32 cache_id, KvAddress address, uint64 table_bytes);
 /* Was the piece with this address read recently? */
 extern bool kv_around_has(uint32 cache_id, KvAddress address);
 /*
- * Notes that so many bytes, just moved, are about to be read there. False: they should not be,
+ * Notes that so many bytes, just moved, are about to be read there.  False: they should not be,
  * because no memory is unused.
  */
 extern bool kv_around_moved(uint32 cache_id, KvAddress address, Size len, uint64 table_bytes);
@@ -618,7 +618,7 @@ typedef struct KvLeaving
 #define KV_LEAVING_FRAMES	16
 
 /*
- * Gets the frames that leave next, oldest first, at most so many, with their bytes. Returns how
+ * Gets the frames that leave next, oldest first, at most so many, with their bytes.  Returns how
  * many.
  */
 extern int	kv_recent_oldest(KvLeaving *leaving, int most, char *bytes);
@@ -626,7 +626,7 @@ extern int	kv_recent_oldest(KvLeaving *leaving, int most, char *bytes);
 extern void kv_recent_leave(const KvLeaving *leaving);
 /*
  * Sets the latch of the process that takes leaving frames; it is set when some are about to leave.
- * NULL: no process takes them any more. There is a ring.
+ * NULL: no process takes them any more.  There is a ring.
  */
 extern void kv_recent_attend(Latch *latch);
 /* frames that left before they were taken, since kv_recent_stats_reset */
@@ -651,8 +651,8 @@ typedef struct KvWarming KvWarming;
 /* palloc'd; refers to the key */
 extern KvWarming *kv_warming_begin(const KvStoreKey *key, uint32 cache_id);
 /*
- * Requests the block at an address for the value cache or, if recent, for the recent ring. Skips
- * missing files. Serves interrupts, and reports progress to kv_progress.
+ * Requests the block at an address for the value cache or, if recent, for the recent ring.  Skips
+ * missing files.  Serves interrupts, and reports progress to kv_progress.
  */
 extern void kv_warming_add(KvWarming *warming, KvAddress address, bool recent);
 /* reads all requested blocks; returns how many were kept */
@@ -691,9 +691,9 @@ extern File kv_tier_file(void); /* this process's descriptor; -1: the file canno
 extern void kv_tier_failed(int err);	/* an I/O error: switches the tier off */
 extern void kv_tier_count_hits(uint64 n);	/* so many values were read there */
 /*
- * Puts bytes that were written at an address into the tier, if there is one. They are whole blocks
- * of at most KV_LEAVING_FRAMES frames. Unless displaces, does so only if nothing is evicted for
- * them. Skips them if another process writes to the tier for long. Writes; serves interrupts.
+ * Puts bytes that were written at an address into the tier, if there is one.  They are whole blocks
+ * of at most KV_LEAVING_FRAMES frames.  Unless displaces, does so only if nothing is evicted for
+ * them.  Skips them if another process writes to the tier for long.  Writes; serves interrupts.
  */
 extern void kv_tier_put(uint32 cache_id, KvAddress address, const char *blocks, Size len,
 						bool displaces);
@@ -712,12 +712,12 @@ typedef struct KvTierFrame
 	uint32		valid;			/* a bit for each block */
 } KvTierFrame;
 
-/* When the server stops: marks the file. Returns the mark, which is unique; 0: it failed. */
+/* When the server stops: marks the file.  Returns the mark, which is unique; 0: it failed. */
 extern uint64 kv_tier_mark(void);
 extern uint64 kv_tier_room(void);	/* number of frames */
 extern void kv_tier_each(void (*each) (void *arg, const KvTierFrame *frame), void *arg);
 /*
- * Is the file the one with this mark, with only writes of this start since? Waits until that is
+ * Is the file the one with this mark, with only writes of this start since?  Waits until that is
  * known; serves interrupts.
  */
 extern bool kv_tier_was_marked(uint64 stamp);

@@ -5,10 +5,10 @@
  *		FREE ──first block of its addresses──▸ FILLED ──dropped, or the hand reaches it──▸ FREE
  *
  * Callers: recent.c and tier.c.
- * Locks: A process that changes frames holds the ring's lock. Readers take none: they find the
+ * Locks: A process that changes frames holds the ring's lock.  Readers take none: they find the
  * frame, note its sequence (odd while the frame is given to other addresses), check the bits, read,
- * and compare the sequence. The chain that leads to a frame may change during a search. The reader
- * then finds nothing, or wrong bytes: it verifies them (I 4).
+ * and compare the sequence.  The chain that leads to a frame may change during a search.  The
+ * reader then finds nothing, or wrong bytes: it verifies them (I 4).
  */
 #ifndef KV_FRAME_H
 #define KV_FRAME_H
@@ -80,20 +80,20 @@ extern Size kv_frames_size(uint32 n);
 extern void kv_frames_attach(KvFrameRing *ring, char *memory, uint32 n, bool found);
 
 /*
- * A frame of these addresses that has these blocks, or KV_NO_FRAME. Without the lock it may have
+ * A frame of these addresses that has these blocks, or KV_NO_FRAME.  Without the lock it may have
  * been given to other addresses already.
  */
 extern uint32 kv_frame_find(const KvFrameRing *ring, uint32 cache_id, uint64 number, uint32 blocks);
-/* Makes it FREE, if it is not. Lock held, exclusively. */
+/* Makes it FREE, if it is not.  Lock held, exclusively. */
 extern void kv_frame_drop(const KvFrameRing *ring, uint32 frame);
 /*
  * Gives the oldest frame to these addresses, some of which may be in another frame; moves the hand.
  * Lock held, exclusively.
  */
 extern uint32 kv_frame_take(const KvFrameRing *ring, uint32 cache_id, uint64 number);
-/* The place of a FREE frame is about to be written. Lock held, exclusively. */
+/* The place of a FREE frame is about to be written.  Lock held, exclusively. */
 extern void kv_frame_use(const KvFrameRing *ring, uint32 frame);
-/* Gives this frame to these addresses, if its place was never used. Lock held, exclusively. */
+/* Gives this frame to these addresses, if its place was never used.  Lock held, exclusively. */
 extern bool kv_frame_enter(const KvFrameRing *ring, uint32 frame, uint32 cache_id, uint64 number);
 
 #endif							/* KV_FRAME_H */

@@ -2,15 +2,15 @@
  * hugepage.c
  *		Huge pages for shared memory that PostgreSQL has in small ones.
  *
- * A device takes one piece of memory after another. A large read into small pages consists of as
- * many pieces as it has pages, which are not contiguous. The number of pieces that a device accepts
- * limits what is in flight; the queue of a virtual disk is full with a megabyte. If PostgreSQL
- * itself has huge pages, there is nothing to do. If none are reserved, the kernel can still make
- * some of free memory for pages that a process uses (MADV_COLLAPSE, Linux 6.1).
+ * A device takes one piece of memory after another.  A large read into small pages consists of as
+ * many pieces as it has pages, which are not contiguous.  The number of pieces that a device
+ * accepts limits what is in flight; the queue of a virtual disk is full with a megabyte.  If
+ * PostgreSQL itself has huge pages, there is nothing to do.  If none are reserved, the kernel can
+ * still make some of free memory for pages that a process uses (MADV_COLLAPSE, Linux 6.1).
  *
  * The kernel requires that addresses and offsets in the segment agree modulo a huge page, and
- * PostgreSQL's do not. So a process that reads maps the memory a second time, at a suitable
- * address. Other processes have the same memory, in whatever pages, at PostgreSQL's addresses.
+ * PostgreSQL's do not.  So a process that reads maps the memory a second time, at a suitable
+ * address.  Other processes have the same memory, in whatever pages, at PostgreSQL's addresses.
  *
  * Huge pages change only the speed of memory, and nothing relies on them: where the kernel refuses
  * them, small pages stay.
@@ -31,7 +31,7 @@
 #define MADV_COLLAPSE	25
 #endif
 
-/* The memory that was mapped for huge pages, from the first one on. Empty: none was. */
+/* The memory that was mapped for huge pages, from the first one on.  Empty: none was. */
 static uintptr_t area_first = 0;
 static uintptr_t area_end = 0;
 static bool *tried;				/* was it tried to make each of them? */

@@ -2,24 +2,24 @@
  * prefetch.c
  *		The prefetch workers: they load the windows that scans want.
  *
- * A worker searches the registry of scans (scans.c) for the want that is due first. It claims
+ * A worker searches the registry of scans (scans.c) for the want that is due first.  It claims
  * windows for the next pieces of its span, reads them in one deep batch, publishes them, and
- * searches again. Several workers work on different pieces of one shard, or of several.
+ * searches again.  Several workers work on different pieces of one shard, or of several.
  *
  * Which want is due first: A span in which a scan is comes before spans that the scan will reach,
- * which follow by distance. A scan may be held back for others of the same store. These must be
+ * which follow by distance.  A scan may be held back for others of the same store.  These must be
  * able to reach it within kvfdw.scan_share_wait, by what is loaded and what can be loaded in that
- * time. The scan is held back while they want something, and while it has patience left.
+ * time.  The scan is held back while they want something, and while it has patience left.
  *
- * Which window is taken, if none is free: One of the span that will be used last. These are spans
+ * Which window is taken, if none is free: One of the span that will be used last.  These are spans
  * that no live scan reaches, the one left longest ago first; then spans by the distance of the
- * nearest scan. A window is never taken if it is needed as soon as the window to be loaded. Nor is
- * one taken that following scans reach, while the scan ahead has patience left.
+ * nearest scan.  A window is never taken if it is needed as soon as the window to be loaded.  Nor
+ * is one taken that following scans reach, while the scan ahead has patience left.
  *
- * Start and end: Workers run on demand (base/worker.h). A scan that wants something starts them,
- * and they end when no scan has wanted anything for a while. Scans read for themselves if no worker
- * runs or is being started. However a worker ends, its claimed windows are given up. A read is
- * complete before its batch returns, so the device does not write to a window later (I 6).
+ * Start and end: Workers run on demand (base/worker.h).  A scan that wants something starts them,
+ * and they end when no scan has wanted anything for a while.  Scans read for themselves if no
+ * worker runs or is being started.  However a worker ends, its claimed windows are given up.  A
+ * read is complete before its batch returns, so the device does not write to a window later (I 6).
  */
 #include "postgres.h"
 
@@ -96,7 +96,7 @@ next_span(const KvWindowScan *scan, KvSpanKey *key)
 
 /*
  * The number of spans that a scan gets through within kvfdw.scan_share_wait if the workers load for
- * it alone. An estimate: each span counts as large as the current one, and beyond KV_EXACT_REACH
+ * it alone.  An estimate: each span counts as large as the current one, and beyond KV_EXACT_REACH
  * spans none counts as loaded.
  */
 static uint32
@@ -144,7 +144,7 @@ compute_reaches(TimestampTz now)
 }
 
 /*
- * Does scan number i follow this one closely, with this one within its reach? No if this one is so
+ * Does scan number i follow this one closely, with this one within its reach?  No if this one is so
  * near its end that there is little to share, unless the cache holds all spans between the two.
  */
 static bool
@@ -193,7 +193,7 @@ is_held(const KvWindowScan *scan, TimestampTz now)
 	return false;
 }
 
-/* Do all closely following scans wait themselves? Then holding this one back helps none. */
+/* Do all closely following scans wait themselves?  Then holding this one back helps none. */
 static bool
 is_waited_for(const KvWindowScan *scan, TimestampTz now)
 {
@@ -206,8 +206,8 @@ is_waited_for(const KvWindowScan *scan, TimestampTz now)
 }
 
 /*
- * May a span be evicted for what a scan wants at this distance? 0: no. Otherwise returns the
- * distance of the next scan that will use it, or KV_NEVER: the larger, the better to evict. spare:
+ * May a span be evicted for what a scan wants at this distance?  0: no.  Otherwise returns the
+ * distance of the next scan that will use it, or KV_NEVER: the larger, the better to evict.  spare:
  * a span that a closely following scan reaches is not evicted.
  */
 static uint64
@@ -268,7 +268,7 @@ find_victim(const KvWindowScan *scan, const KvSpan *wanted, bool spare, Timestam
 
 /*
  * Claims windows for the next pieces of a span that a scan wants, as many as are free or may be
- * evicted. spare: takes none that closely following scans will reach.
+ * evicted.  spare: takes none that closely following scans will reach.
  */
 static void
 claim(const KvWindowScan *scan, const KvWant *want, bool spare, TimestampTz now)
@@ -304,7 +304,7 @@ claim(const KvWindowScan *scan, const KvWant *want, bool spare, TimestampTz now)
 }
 
 /*
- * Claims windows for the want that is due first. False: none was claimed; *held: something is
+ * Claims windows for the want that is due first.  False: none was claimed; *held: something is
  * wanted and may be claimed in a while.
  */
 static bool
@@ -412,7 +412,7 @@ typedef struct KvLoad
 } KvLoad;
 
 /*
- * Publishes the windows that were read, and gives up the others; loads[i] belongs to claimed[i]. A
+ * Publishes the windows that were read, and gives up the others; loads[i] belongs to claimed[i].  A
  * file may end before the piece does, as closed files do; there are no values then.
  */
 static void
@@ -451,7 +451,7 @@ publish(const KvLoad *loads, const KvIoRequest *reads, int64 duration)
 }
 
 /*
- * Plans the reads that fill a window. Parts of missing files are zeros. Returns the number of
+ * Plans the reads that fill a window.  Parts of missing files are zeros.  Returns the number of
  * reads; missing: a file is missing.
  */
 static int
@@ -592,8 +592,8 @@ load_block_window(void)
 }
 
 /*
- * Reads blocks one by one after a failed read of many, because one may be bad. The window has zeros
- * for a bad block and marks it, so a scan that needs the block reads it directly.
+ * Reads blocks one by one after a failed read of many, because one may be bad.  The window has
+ * zeros for a bad block and marks it, so a scan that needs the block reads it directly.
  */
 static void
 read_apart(KvWindow *window, KvIoRequest *failed, int *failures)

@@ -3,12 +3,12 @@
  *		Takes bytes of value files out of the windows of the range cache, and waits for windows that
  *		are being loaded.
  *
- * A scan sleeps until the piece that it needs is published. In three cases it reads directly for
- * the rest of the span. The first is that a read has failed, or no worker runs. The second is that
- * nothing was loaded for a twentieth of kvfdw.scan_share_wait although the scan is not held back:
- * others need all windows. That time is shorter if the scan's patience (scans.c) ends before. The
- * third is that values have moved and the scan wants them at their old addresses. No scan spins: a
- * load takes hundreds of microseconds.
+ * A scan sleeps until the piece that it needs is published.  In three cases it reads directly for
+ * the rest of the span.  The first is that a read has failed, or no worker runs.  The second is
+ * that nothing was loaded for a twentieth of kvfdw.scan_share_wait although the scan is not held
+ * back: others need all windows.  That time is shorter if the scan's patience (scans.c) ends
+ * before.  The third is that values have moved and the scan wants them at their old addresses.  No
+ * scan spins: a load takes hundreds of microseconds.
  *
  * Locks: copying takes none; see cache.h.
  */
@@ -143,7 +143,7 @@ note_taken(const KvWindowReader *reader, uint32 bytes, uint64 wanted_by, bool wa
 	}
 }
 
-/* Were workers asked for these bytes? Then they may be about to load them. */
+/* Were workers asked for these bytes?  Then they may be about to load them. */
 static bool
 was_asked_for(const KvWindowReader *reader, KvAddress address, uint32 len)
 {
@@ -233,7 +233,7 @@ take_part(KvWindowReader *reader, uint64 piece, uint32 from, uint32 len, char *i
 }
 
 /*
- * Has loading the span failed, or does no worker run? *pieces: the number of its pieces in windows
+ * Has loading the span failed, or does no worker run?  *pieces: the number of its pieces in windows
  * or being loaded; *coming: some are being loaded.
  */
 static bool
@@ -304,7 +304,7 @@ sleep_until_there(KvWindowReader *reader, const KvPieceKey *key, const KvSpanKey
 }
 
 /*
- * Waits for a piece; false: the scan should read directly. On ERROR the scan leaves the registry:
+ * Waits for a piece; false: the scan should read directly.  On ERROR the scan leaves the registry:
  * in a subtransaction a cursor can survive that, and must not count as a scan that waits.
  */
 static bool

@@ -2,18 +2,18 @@
  * recent.c
  *		The recent ring: the values that were last written to value files, in shared memory.
  *
- * Write buffers serve their values until they are written. Then a buffer's image is copied to the
- * ring before it leaves the buffer, so there is no gap. The ring consists of frames (frame.h) by
- * address, and the oldest frame is reused first. So the ring has the values written last in each
- * shard, by whatever key readers ask for them. Consumers that follow producers read nothing from
+ * Write buffers serve their values until they are written.  Then a buffer's image is copied to the
+ * ring before it leaves the buffer, so there is no gap.  The ring consists of frames (frame.h) by
+ * address, and the oldest frame is reused first.  So the ring has the values written last in each
+ * shard, by whatever key readers ask for them.  Consumers that follow producers read nothing from
  * the device.
  *
- * Bits say which blocks of a frame are present. They are set after the bytes are stored, and
- * cleared when the frame is reused. At that time, blocks that were read in the ring go to the value
- * cache, and so do blocks that the write buffer has marked as hot.
+ * Bits say which blocks of a frame are present.  They are set after the bytes are stored, and
+ * cleared when the frame is reused.  At that time, blocks that were read in the ring go to the
+ * value cache, and so do blocks that the write buffer has marked as hot.
  *
- * The second tier's writer takes leaving frames. It announces itself (kv_recent_attend), gets the
- * frames that leave next, and returns those that it has stored. The ring knows nothing else about
+ * The second tier's writer takes leaving frames.  It announces itself (kv_recent_attend), gets the
+ * frames that leave next, and returns those that it has stored.  The ring knows nothing else about
  * it, and waits for no process.
  */
 #include "postgres.h"
@@ -100,7 +100,7 @@ bytes_of(uint32 frame)
 
 /* ---- writing ---- */
 
-/* Keeps in the value cache the blocks of a leaving frame that were read. Lock held. */
+/* Keeps in the value cache the blocks of a leaving frame that were read.  Lock held. */
 static void
 keep_wanted(uint32 i)
 {
@@ -119,7 +119,7 @@ keep_wanted(uint32 i)
 	}
 }
 
-/* Reuses the oldest frame. Lock held. */
+/* Reuses the oldest frame.  Lock held. */
 static uint32
 take_oldest(uint32 cache_id, uint64 number)
 {
@@ -133,7 +133,7 @@ take_oldest(uint32 cache_id, uint64 number)
 	return kv_frame_take(&ring, cache_id, number);
 }
 
-/* Stores blocks in a frame. Lock held. */
+/* Stores blocks in a frame.  Lock held. */
 static void
 fill_frame(uint32 i, uint32 from, uint32 len, const char *bytes, KvHeat heat)
 {

@@ -3,16 +3,16 @@
  *		The registry of scans that read through windows: their positions, and what they want loaded.
  *
  * A scan is in the registry while it reads through windows, with its shard and the next ones that
- * it wants loaded. The prefetch workers do the rest. An entry is released with the scan's memory
+ * it wants loaded.  The prefetch workers do the rest.  An entry is released with the scan's memory
  * context, so an ERROR leaves none, and at the exit of the process.
  *
  * Closely following scans: A scan that is ahead of others in the same table is held back if they
- * can reach it within kvfdw.scan_share_wait (prefetch.c). The windows that they need are kept, and
- * their loads come first. That uses up the scan's patience, as waiting for windows does. Patience
- * is at most kvfdw.scan_share_wait, and grows by the time that the scan itself works. A scan that
+ * can reach it within kvfdw.scan_share_wait (prefetch.c).  The windows that they need are kept, and
+ * their loads come first.  That uses up the scan's patience, as waiting for windows does.  Patience
+ * is at most kvfdw.scan_share_wait, and grows by the time that the scan itself works.  A scan that
  * takes no batch for that time, and does not wait for windows, holds no other scan back and keeps
- * no windows. A scan whose process waits for its client or a lock, or sleeps, stops doing so after
- * a twentieth of the time. So a stuck scan costs others that time once, and a slow one at most
+ * no windows.  A scan whose process waits for its client or a lock, or sleeps, stops doing so after
+ * a twentieth of the time.  So a stuck scan costs others that time once, and a slow one at most
  * doubles their time.
  */
 #include "postgres.h"
@@ -348,7 +348,7 @@ kv_reader_come_to(KvWindowReader *reader, uint64 segment)
 	return true;
 }
 
-/* Are all pieces of a span that scans have asked for in windows? Lock held. */
+/* Are all pieces of a span that scans have asked for in windows?  Lock held. */
 static bool
 is_complete(const KvSpanKey *key)
 {

@@ -3,35 +3,35 @@
  *		The second tier: frames that have left the recent ring, in a file on a fast local device.
  *
  * It is for servers whose tables are on slow storage, such as a network, and that also have a local
- * device. That device may be lost at any time: all contents of the file are in value files, too,
+ * device.  That device may be lost at any time: all contents of the file are in value files, too,
  * and are verified when they are read (I 4).
  *
  *		recent ring ──about to leave──▸ tier writer ──one write──▸ tier ──hand reaches it──▸ gone
  *		                                    └──too late──▸ dropped
  *
  * The writer takes the frames that leave the ring next, in their order, and frees them in the ring
- * when they are in the file. So a frame is in both for a moment only. If the device does not keep
+ * when they are in the file.  So a frame is in both for a moment only.  If the device does not keep
  * up, leaving frames are dropped; no process waits for a cache.
  *
  * A compaction also puts moved values into the tier, at their new addresses, if they were in the
- * tier or in the ring (kv_tier_put). Readers ask no more for the old addresses, which leave the
+ * tier or in the ring (kv_tier_put).  Readers ask no more for the old addresses, which leave the
  * tier with age.
  *
- * The file is divided into frames (frame.h). Before a frame is written it is dropped. A process
+ * The file is divided into frames (frame.h).  Before a frame is written it is dropped.  A process
  * that reads it at the same time finds its sequence changed, and reads the value's own file.
  *
- * The writer holds a lock on the file. So a primary and a standby with the same setting, for
- * example, do not use the same file. Other processes check that the file with this name is the
+ * The writer holds a lock on the file.  So a primary and a standby with the same setting, for
+ * example, do not use the same file.  Other processes check that the file with this name is the
  * locked one.
  *
  * The server works without the file: the first error switches the tier off until the next start,
  * with one message.
  *
  * When the server stops it marks the file: a foot after the frames gets a stamp that is unique
- * (kv_tier_mark), and warm.c notes which frames the file has. The next start keeps a file with such
- * a foot that no other user can have made. It clears the foot, so the file does not look marked
- * whatever happens then. Frames of open stores become available again if the note has the same
- * stamp, and if their places were not used since.
+ * (kv_tier_mark), and warm.c notes which frames the file has.  The next start keeps a file with
+ * such a foot that no other user can have made.  It clears the foot, so the file does not look
+ * marked whatever happens then.  Frames of open stores become available again if the note has the
+ * same stamp, and if their places were not used since.
  */
 #include "postgres.h"
 
@@ -260,8 +260,8 @@ open_own(int flags, KvIoKind kind)
 }
 
 /*
- * Is the tier off? If so, closes this process's descriptors, so that a removed file keeps no space.
- * No read is under way.
+ * Is the tier off?  If so, closes this process's descriptors, so that a removed file keeps no
+ * space.  No read is under way.
  */
 static bool
 is_off(void)
@@ -405,7 +405,7 @@ lock_behind_writer(void)
 	return lock;
 }
 
-/* Writes the foot. False: that failed, or the next start would not keep the file. */
+/* Writes the foot.  False: that failed, or the next start would not keep the file. */
 static bool
 write_foot(const char *block)
 {
@@ -514,7 +514,7 @@ foot_is_sound(const KvTierFoot *foot)
 		foot->crc == kv_crc(foot, offsetof(KvTierFoot, crc));
 }
 
-/* Keeps a file that this server has marked, and clears its mark. False: there is no such file. */
+/* Keeps a file that this server has marked, and clears its mark.  False: there is no such file. */
 static bool
 keep_file(void)
 {
@@ -548,7 +548,7 @@ keep_file(void)
 	return true;
 }
 
-/* Keeps or makes the file, and takes its lock. Returns 0 or an errno. */
+/* Keeps or makes the file, and takes its lock.  Returns 0 or an errno. */
 static int
 first_file(void)
 {
@@ -582,7 +582,7 @@ same_file(void)
 	return inode.device == tier->inode.device && inode.number == tier->inode.number ? 0 : ESTALE;
 }
 
-/* Opens the file. The first writer since the start keeps or makes it. */
+/* Opens the file.  The first writer since the start keeps or makes it. */
 static void
 begin_file(void)
 {
@@ -604,7 +604,7 @@ begin_file(void)
 		pg_atomic_compare_exchange_u32(&tier->state, &state, KV_TIER_ON);
 }
 
-/* Frees n consecutive frames from the hand on, which do not wrap around. Returns the first. */
+/* Frees n consecutive frames from the hand on, which do not wrap around.  Returns the first. */
 static uint32
 free_places(uint32 n)
 {
@@ -637,7 +637,7 @@ publish(uint32 cache_id, uint64 number, uint32 valid)
 }
 
 /*
- * Writes bytes of n frames, from an offset in the first one on, to the frames at the hand. False:
+ * Writes bytes of n frames, from an offset in the first one on, to the frames at the hand.  False:
  * the write failed.
  */
 static bool
@@ -655,7 +655,7 @@ write_frames(const char *bytes, Size len, uint32 from, uint32 n)
 	return err == 0;
 }
 
-/* May this process write frames? The lock is held. */
+/* May this process write frames?  The lock is held. */
 static bool
 may_write(void)
 {
@@ -692,7 +692,7 @@ move_frames(char *buffer)
 	return true;
 }
 
-/* Are the n frames at the hand unused? The lock is held, so the hand does not move. */
+/* Are the n frames at the hand unused?  The lock is held, so the hand does not move. */
 static bool
 are_free(uint32 n)
 {
@@ -707,8 +707,8 @@ are_free(uint32 n)
 }
 
 /*
- * Takes the lock for writing frames, if it is soon free. Its holder writes to the device, and may
- * hang there. After a wait in vain this process does not wait again until the lock was free once.
+ * Takes the lock for writing frames, if it is soon free.  Its holder writes to the device, and may
+ * hang there.  After a wait in vain this process does not wait again until the lock was free once.
  */
 static bool
 may_have_turn(void)

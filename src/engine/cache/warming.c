@@ -2,9 +2,9 @@
  * warming.c
  *		Reads blocks into the value cache or the recent ring before sessions ask for them.
  *
- * Callers add one block at a time; many are read at once. A few blocks between two added ones are
- * read with them. Mostly half of a table or more is added, and a device may limit reads rather than
- * bytes.
+ * Callers add one block at a time; many are read at once.  A few blocks between two added ones are
+ * read with them.  Mostly half of a table or more is added, and a device may limit reads rather
+ * than bytes.
  */
 #include "postgres.h"
 
@@ -48,7 +48,7 @@ kv_warming_begin(const KvStoreKey *key, uint32 cache_id)
 	return warming;
 }
 
-/* Reads the blocks that were added, and keeps them. Skips those that cannot be read. */
+/* Reads the blocks that were added, and keeps them.  Skips those that cannot be read. */
 static void
 read_block_window(KvWarming *warming)
 {

@@ -164,7 +164,7 @@ kv_span_retire(KvSpan *span)
 }
 
 /*
- * Forgets spans without windows. They are kept, as a note of failed loads, until capacity is
+ * Forgets spans without windows.  They are kept, as a note of failed loads, until capacity is
  * needed.
  */
 static void
@@ -341,7 +341,7 @@ lose_what_moved(const KvSpan *span)
 }
 
 /*
- * Changes the extents of a span, because more is wanted or values have moved. A window loaded at
+ * Changes the extents of a span, because more is wanted or values have moved.  A window loaded at
  * the end of an old extent lacks the bytes after it.
  */
 static void

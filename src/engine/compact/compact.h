@@ -2,7 +2,7 @@
  * compact.h
  *		Compaction: moves values to other value files, in key order, so that files become empty.
  *
- * One compaction of one shard is a compaction job. Its steps:
+ * One compaction of one shard is a compaction job.  Its steps:
  *
  *	0. choose	live values in each value file are counted. Inputs are closed value files to be
  *				emptied. A manual job takes all that have dead bytes, an automatic one (task.c)
@@ -17,16 +17,16 @@
  *				of step 0 is not
  *	4. image	an image of the shard is made. When it is durable, nothing needs the inputs (I 14)
  *
- * One process at a time compacts a shard (KvShard.compactor). It is the shard's maintainer, for
+ * One process at a time compacts a shard (KvShard.compactor).  It is the shard's maintainer, for
  * which writers wait, only while it flushes: recent writes in step 0, and all runs in step 3. So
- * flushes continue during the job. Until step 3 the job leaves only files that no manifest names.
+ * flushes continue during the job.  Until step 3 the job leaves only files that no manifest names.
  *
- * Locks: The caller holds none. None is held during I/O or a rest (pace.c).
+ * Locks: The caller holds none.  None is held during I/O or a rest (pace.c).
  * Waits: A process that waits for the job calls kv_shard_await().
  * Errors: A job may end early, by cancel, DROP, a full disk, damage of a run or the end of its
- * process. Then its files are removed and the shard is unchanged. After a crash no manifest names
- * them. A value that cannot be read stays where it is, with its value file.
- * WAL: It has no records about jobs. A standby has addresses of its own.
+ * process.  Then its files are removed and the shard is unchanged.  After a crash no manifest names
+ * them.  A value that cannot be read stays where it is, with its value file.
+ * WAL: It has no records about jobs.  A standby has addresses of its own.
  */
 #ifndef KV_COMPACT_H
 #define KV_COMPACT_H
@@ -74,20 +74,20 @@ typedef struct KvJobResult
 
 extern void kv_compact_gucs(void);	/* at load: defines its settings */
 /*
- * Runs one job, after any job that is running. The store is open, and stays known: the caller has a
- * lock on the table, or a pin. ERROR if the store is dropped in the meantime. Adds to *result. If
- * there is nothing to move or to reclaim, only recent entries are written, to a run.
+ * Runs one job, after any job that is running.  The store is open, and stays known: the caller has
+ * a lock on the table, or a pin.  ERROR if the store is dropped in the meantime.  Adds to *result.
+ * If there is nothing to move or to reclaim, only recent entries are written, to a run.
  */
 extern void kv_shard_compact(KvStore *store, uint32 shard_id, const KvJobPlan *plan,
 							 KvJobResult *result);
 
 /* ---- worker.c ---- */
 extern int	kv_compact_workers;	/* 0: only manual compaction */
-/* The main function of kvfdw compactor. arg is not used. Does not return. */
+/* The main function of kvfdw compactor.  arg is not used.  Does not return. */
 extern PGDLLEXPORT void kv_compactor_main(Datum arg);
 /*
  * While the compactor does not run, the maintainer checks for work: is it time for a check; begin a
- * check; does this store have work? The store is open and pinned. May raise ERROR.
+ * check; does this store have work?  The store is open and pinned.  May raise ERROR.
  */
 extern bool kv_compact_look_is_due(void);
 extern void kv_compact_look_begin(void);

@@ -2,17 +2,17 @@
  * inputs.c
  *		Chooses the value files of a shard that a job empties.
  *
- * A manual job takes all value files that have dead bytes, a sort job all there are. A manual job
+ * A manual job takes all value files that have dead bytes, a sort job all there are.  A manual job
  * also takes those that are to leave their tablespace (shard/move.c); an automatic one takes these
  * in the order of addresses.
  *
- * For the limit, a job takes those for which it pays best. Let u be the live share of a value file:
- * emptying it reclaims 1 - u of it, and costs 1 + u, for reading all and writing u. The older its
- * values, the longer the gain lasts, since values that change often have died already. So the files
- * with the greatest (1 - u) √age / (1 + u) come first, where age is the number of value files made
- * since. Without the root, old files are emptied while too much of them is live, by simulation
- * (BENCH_ONLY=cleaning) and with zipfian keys. An empty file needs no moves and is always taken,
- * but all runs must be merged for it, too.
+ * For the limit, a job takes those for which it pays best.  Let u be the live share of a value
+ * file: emptying it reclaims 1 - u of it, and costs 1 + u, for reading all and writing u.  The
+ * older its values, the longer the gain lasts, since values that change often have died already.
+ * So the files with the greatest (1 - u) √age / (1 + u) come first, where age is the number of
+ * value files made since.  Without the root, old files are emptied while too much of them is live,
+ * by simulation (BENCH_ONLY=cleaning) and with zipfian keys.  An empty file needs no moves and is
+ * always taken, but all runs must be merged for it, too.
  */
 #include "postgres.h"
 
@@ -105,7 +105,7 @@ kv_job_pays(const KvJobPlan *plan, uint64 used, uint64 live, bool elsewhere)
 						used - Min(live, used) > Max(used / KV_DEAD_SHARE, KV_BLOCK));
 }
 
-/* Has it a value that could not be moved? Only a sort job tries again. */
+/* Has it a value that could not be moved?  Only a sort job tries again. */
 static bool
 is_stuck(const KvJobPlan *plan, const KvShardValueFile *value_file, uint64 live)
 {

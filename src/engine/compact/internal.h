@@ -15,7 +15,7 @@
  *	store.c		manual compaction of a store
  *	worker.c	kvfdw compactor
  *
- * A job allocates all memory in its own memory context. Its struct lists open and temporary files,
+ * A job allocates all memory in its own memory context.  Its struct lists open and temporary files,
  * so that they can be closed and removed after an ERROR, and at the end of the process.
  */
 #ifndef KV_COMPACT_INTERNAL_H
@@ -39,7 +39,7 @@ extern const char *const kv_job_phase_names[];	/* by KvJobPhase */
 
 /* ---- output.c ---- */
 
-/* The value files that a job writes. Addresses are assigned first, and written in their order. */
+/* The value files that a job writes.  Addresses are assigned first, and written in their order. */
 typedef struct KvOutput
 {
 	KvStore    *store;
@@ -62,11 +62,11 @@ extern void kv_output_begin(KvOutput *output, KvStore *store, uint32 shard_id);
 /* Assigns an address to a value; whole: the value does not share its blocks. */
 extern KvAddress kv_output_address(KvOutput *output, Size len, bool whole);
 extern void kv_output_align(KvOutput *output);	/* the next value begins a block */
-/* Writes whole blocks. Addresses rise from call to call. ERROR (53100) if the disk is full. */
+/* Writes whole blocks.  Addresses rise from call to call.  ERROR (53100) if the disk is full. */
 extern void kv_output_write(KvOutput *output, KvAddress address, const char *blocks, Size len);
 /* Ends writing: makes the files and their names durable. */
 extern void kv_output_finish(KvOutput *output);
-/* Never raises. Unless keep, renames the files for removal. Takes extend_lock. */
+/* Never raises.  Unless keep, renames the files for removal.  Takes extend_lock. */
 extern void kv_output_end(KvOutput *output, bool keep);
 
 /* ---- yield.c ---- */
@@ -74,17 +74,18 @@ extern void kv_output_end(KvOutput *output, bool keep);
 extern void kv_job_interrupts(const KvStore *store);
 /*
  * In kvfdw compactor: a job of this store begins, which sorts or not; others: another store is
- * known to be due. kv_beside_end: the job has ended, for whatever reason.
+ * known to be due.  kv_beside_end: the job has ended, for whatever reason.
  */
 extern void kv_beside_begin(const KvStore *store, bool sorts, bool others);
 extern void kv_beside_end(void);
 /*
- * In a paced job: is another store due to be compacted, or to be counted for that? During a sort
- * job: is any store due? Once true, the answer stays true. Takes the registry lock and shard locks.
+ * In a paced job: is another store due to be compacted, or to be counted for that?  During a sort
+ * job: is any store due?  Once true, the answer stays true.  Takes the registry lock and shard
+ * locks.
  */
 extern bool kv_job_is_awaited(void);
 /*
- * Must a sort job give way? It must if a writer waits for space, or if a due store has come half
+ * Must a sort job give way?  It must if a writer waits for space, or if a due store has come half
  * way from its mark to its limit.
  */
 extern bool kv_job_gives_way(void);
@@ -125,11 +126,11 @@ extern int	kv_compact_rate;	/* MB/s; 0: automatic */
 extern void kv_pace_begin(KvPace *pace, KvStore *store, KvShard *shard, KvJobAim aim);
 /* sets the bytes still to be read, written and merged */
 extern void kv_pace_expect(KvPace *pace, uint64 bytes);
-/* So many bytes were read or written: rests if due. Serves interrupts; no lock held. */
+/* So many bytes were read or written: rests if due.  Serves interrupts; no lock held. */
 extern void kv_pace(KvPace *pace, uint64 bytes);
 extern void kv_pace_keys(KvPace *pace, uint64 keys);	/* the same for merged keys */
 /*
- * Flushes like kv_shard_empty_logs or, with moves, kv_shard_rewrite. Keeps to the pace as long as
+ * Flushes like kv_shard_empty_logs or, with moves, kv_shard_rewrite.  Keeps to the pace as long as
  * no process waits for the flush.
  */
 extern void kv_pace_flush(KvPace *pace, KvStore *store, uint32 shard_id, KvMoves *moves);
@@ -205,13 +206,13 @@ typedef struct KvSlice
 	KvKept		kept;			/* of all slices of the job */
 } KvSlice;
 
-/* Begins an empty slice with about so much memory. Store, shard, output and inputs are set. */
+/* Begins an empty slice with about so much memory.  Store, shard, output and inputs are set. */
 extern void kv_slice_begin(KvSlice *slice, Size memory);
 /* The index of the input that has the value. */
 extern int	kv_slice_input(const KvSlice *slice, KvLocation location);	/* -1: none */
-/* Adds a value; keys come in order. False: the slice is full and must be written first. */
+/* Adds a value; keys come in order.  False: the slice is full and must be written first. */
 extern bool kv_slice_add(KvSlice *slice, KvKey key, const KvVersion *version);
-/* Moves the slice's values, and begins the next slice. Serves interrupts. */
+/* Moves the slice's values, and begins the next slice.  Serves interrupts. */
 extern void kv_slice_write(KvSlice *slice);
 
 /* ---- keep.c ---- */
@@ -219,7 +220,7 @@ extern void kv_slice_write(KvSlice *slice);
 extern void kv_keep_value(KvSlice *slice, const KvMoving *value);
 extern void kv_keep_pages(const KvSlice *slice);	/* after all values of a slice were moved */
 extern void kv_keep_tier(const KvSlice *slice);	/* after all values of a slice were moved */
-/* after entries name the new addresses: reads some noted blocks. False: none is left */
+/* after entries name the new addresses: reads some noted blocks.  False: none is left */
 extern bool kv_keep_some(KvSlice *slice);
 
 /* ---- walk.c ---- */
@@ -247,36 +248,36 @@ typedef struct KvCounted
 	uint64		near;			/* of these, values stored shortly after the other one */
 } KvCounted;
 
-/* Opens the runs. On ERROR for a damaged run, kv_walk_end closes those that are open. */
+/* Opens the runs.  On ERROR for a damaged run, kv_walk_end closes those that are open. */
 extern void kv_walk_begin(KvWalk *walk, KvStore *store, uint32 shard_id, KvPace *pace);
 /*
  * Passes each surviving version to the callback: keys in order, newest version first, with its
- * status, and whether a newer version of the key precedes. Ends at the end of the runs.
+ * status, and whether a newer version of the key precedes.  Ends at the end of the runs.
  */
 extern void kv_walk(KvWalk *walk,
 					void (*each) (void *arg, KvKey key, const KvVersion *version, bool behind),
 					void *arg);
 extern void kv_walk_end(KvWalk *walk);	/* never raises */
 /*
- * Counts the live bytes of each value file of the shard, and stores them there. Writes nothing
- * except a run of recent entries, if there are any. walk: the caller ends it after an ERROR.
+ * Counts the live bytes of each value file of the shard, and stores them there.  Writes nothing
+ * except a run of recent entries, if there are any.  walk: the caller ends it after an ERROR.
  */
 extern void kv_walk_count(KvWalk *walk, KvStore *store, uint32 shard_id, KvPace *pace,
 						  KvCounted *counted);
 
 /* ---- inputs.c ---- */
 /*
- * Marks the shard's value files that are to be emptied, and lists them by address, palloc'd. *live
- * is an estimate of the bytes to be moved. For the limit it is at most room, except for the first
- * file. The caller has counted the live bytes.
+ * Marks the shard's value files that are to be emptied, and lists them by address, palloc'd.  *live
+ * is an estimate of the bytes to be moved.  For the limit it is at most room, except for the first
+ * file.  The caller has counted the live bytes.
  */
 extern int	kv_choose_inputs(KvStore *store, uint32 shard_id, const KvJobPlan *plan, uint64 room,
 							 KvValueFile **inputs, uint64 *live);
 /* Would a value file like this be chosen? */
 extern bool kv_job_pays(const KvJobPlan *plan, uint64 used, uint64 live, bool elsewhere);
 /*
- * Closes value files of the shard that are to leave their tablespace to new values. Can a job empty
- * one of these, as far as is known without a count? Sets *any if there is one at all.
+ * Closes value files of the shard that are to leave their tablespace to new values.  Can a job
+ * empty one of these, as far as is known without a count?  Sets *any if there is one at all.
  */
 extern bool kv_shard_leaves(KvStore *store, uint32 shard_id, bool *any);
 
@@ -356,7 +357,7 @@ typedef struct KvTried
 	uint32		looked;			/* the round of the last kv_tried */
 } KvTried;
 
-/* shard: -1 for the store. NULL: there are no notes, and enter is false. */
+/* shard: -1 for the store.  NULL: there are no notes, and enter is false. */
 extern KvTried *kv_tried(const KvStore *store, int32 shard, KvTaskKind kind, bool enter);
 extern void kv_tried_forget(const KvStore *store, int32 shard, KvTaskKind kind);
 /*
@@ -369,7 +370,7 @@ extern bool kv_tried_any_left_alone(void);
 /* Leaves a shard alone for a while; -1: the whole store. */
 extern void kv_leave_alone(const KvTask *task, int32 shard, KvSpaceWait why,
 						   const KvShardSpace *then);
-/* Is the shard left alone? horizon: kv_xid_horizon(). Lowers *when to the end of the delay. */
+/* Is the shard left alone?  horizon: kv_xid_horizon().  Lowers *when to the end of the delay. */
 extern bool kv_is_left_alone(const KvStore *store, uint32 shard, KvTaskKind kind,
 							 const KvShardSpace *now, uint64 horizon, TimestampTz *when,
 							 KvSpaceWait *why);
@@ -391,12 +392,12 @@ extern int	kv_look_ms;			/* interval between two checks of all stores */
 extern bool kv_is_compacted_here(const KvStore *store);
 /*
  * Finds a job that keeps the store within its limit, and tells its writers whether to wait for
- * that. Lowers *when to the time of the next check. The caller has zeroed task.
+ * that.  Lowers *when to the time of the next check.  The caller has zeroed task.
  */
 extern bool kv_task_find_due(KvStore *store, bool backup, TimestampTz *when, KvTask *task);
 /*
- * Makes the store follow to another tablespace, if that is noted and not delayed. On ERROR it is
- * delayed. Lowers *when to the end of the delay.
+ * Makes the store follow to another tablespace, if that is noted and not delayed.  On ERROR it is
+ * delayed.  Lowers *when to the end of the delay.
  */
 extern bool kv_task_follow(KvStore *store, TimestampTz *when);
 /* Like kv_task_find_due; also finds jobs for tablespaces and sort jobs. */

@@ -5,15 +5,15 @@
  * Why a job is right whatever other processes do in the meantime:
  *
  * - An entry that names an input is in the walked runs, because all such entries are (I 15), and no
- *   later write names one. The flush at the end has the same horizon or a later one, so it keeps of
- *   these runs no more than the walk has seen.
+ *   later write names one.  The flush at the end has the same horizon or a later one, so it keeps
+ *   of these runs no more than the walk has seen.
  * - If the flush still meets an entry that names an input and is not in the relocation file, it
- *   keeps the entry, and the input stays. A job can fail to empty a value file, but never lose a
+ *   keeps the entry, and the input stays.  A job can fail to empty a value file, but never lose a
  *   value.
  * - Flushes by others in between emit old locations, which stay valid.
  * - A reader that does not find a value where it was looks the key up again (I 16).
  *
- * The relocation file has a number among the shard's runs, and no manifest names it. So a crash
+ * The relocation file has a number among the shard's runs, and no manifest names it.  So a crash
  * leaves a run file that recovery removes.
  */
 #include "postgres.h"
@@ -125,7 +125,7 @@ kv_compact_gucs(void)
  */
 
 /*
- * Waits until no process compacts the shard, and becomes its compactor. False: the shard was split
+ * Waits until no process compacts the shard, and becomes its compactor.  False: the shard was split
  * in the meantime.
  */
 static bool
@@ -161,7 +161,7 @@ set_phase(KvJob *job, KvJobPhase phase)
 	kv_space_beat(job->store);
 }
 
-/* Ends the job, for whatever reason. A manifest names the files that it leaves. */
+/* Ends the job, for whatever reason.  A manifest names the files that it leaves. */
 static void
 end_job(KvJob *job)
 {
@@ -200,7 +200,9 @@ end_failed(int code, Datum arg)
 
 /* ---- step 0 ---- */
 
-/* Should the open value file be closed, too? It should if it pays and the others do not suffice. */
+/*
+ * Should the open value file be closed, too?  It should if it pays and the others do not suffice.
+ */
 static bool
 wants_open(const KvJob *job, const KvCounted *counted)
 {
@@ -241,8 +243,8 @@ bytes_of_runs(const KvJob *job)
 
 /*
  * The bytes that a job may move for which no process waits, so that it does not fill the file
- * system. The old value files are removed after the new ones are written, and so are merged runs;
- * the relocation file comes on top. Negative: nothing may be written.
+ * system.  The old value files are removed after the new ones are written, and so are merged runs;
+ * the relocation file comes on top.  Negative: nothing may be written.
  */
 static int64
 room_to_move(const KvJob *job)
@@ -472,7 +474,7 @@ look_back(KvJob *job, KvJobResult *result)
 }
 
 /*
- * Reads into the value cache the blocks that had no memory there while their old copies were. All
+ * Reads into the value cache the blocks that had no memory there while their old copies were.  All
  * moves are done by now.
  */
 static void

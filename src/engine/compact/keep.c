@@ -128,7 +128,7 @@ is_in_tier(const KvSlice *slice, const KvMoving *value)
 }
 
 /*
- * The bytes in the tier of the values from *next on whose new addresses are before the end. Moves
+ * The bytes in the tier of the values from *next on whose new addresses are before the end.  Moves
  * *next to the first value after these.
  */
 static uint64

@@ -2,24 +2,24 @@
  * pace.c
  *		The pace of a job that no process waits for.
  *
- * A job works a share of the time, and rests after each step of about a megabyte. Its share is four
- * fifths if no other process has read or written values recently, else a quarter. A job for the
- * limit adapts its share to what other processes use of the remaining space. It is to end when they
- * have used most of that. So it takes no more than it must, is never late, and keeps an even pace.
- * A job that hurried at the end would delay other processes, which have a pace of their own, for
- * longer than it hurries. At the limit, or if another store is to be compacted next, it takes all
- * of the time; a sort job takes half. A rest ends when this happens.
+ * A job works a share of the time, and rests after each step of about a megabyte.  Its share is
+ * four fifths if no other process has read or written values recently, else a quarter.  A job for
+ * the limit adapts its share to what other processes use of the remaining space.  It is to end when
+ * they have used most of that.  So it takes no more than it must, is never late, and keeps an even
+ * pace.  A job that hurried at the end would delay other processes, which have a pace of their own,
+ * for longer than it hurries.  At the limit, or if another store is to be compacted next, it takes
+ * all of the time; a sort job takes half.  A rest ends when this happens.
  *
  * Walks over the index rest, too, and so do the flushes of a job, unless another process waits for
- * them. Where there are as many sessions as CPUs, a process that occupies a CPU for a tenth of a
+ * them.  Where there are as many sessions as CPUs, a process that occupies a CPU for a tenth of a
  * second delays all of them.
  *
- * The measure is time, not bytes or calls. While others are busy each step takes longer, and so
- * does the following rest. So most of the time is theirs, however much they do and whatever
- * resource they need. If that is not enough, it shows in the rates of their reads and writes. If
- * the rate during work is less than three quarters of the rate during rests, the job halves its
- * share, down to a sixteenth, until others do not suffer any more. With its last share a job costs
- * others at most a sixteenth of their rate, and still makes progress.
+ * The measure is time, not bytes or calls.  While others are busy each step takes longer, and so
+ * does the following rest.  So most of the time is theirs, however much they do and whatever
+ * resource they need.  If that is not enough, it shows in the rates of their reads and writes.  The
+ * job halves its share, down to a sixteenth, if their rate during work is less than three quarters
+ * of that during rests.  With its last share a job costs others at most a sixteenth of their rate,
+ * and still makes progress.
  */
 #include "postgres.h"
 
@@ -134,8 +134,8 @@ behind(const KvPace *pace, int64 room)
 }
 
 /*
- * Does another process wait for the shard or, during a flush, for the shard's next one? Redo cannot
- * say that it waits, so it always counts as waiting.
+ * Does another process wait for the shard or, during a flush, for the shard's next one?  Redo
+ * cannot say that it waits, so it always counts as waiting.
  */
 static bool
 is_awaited(const KvPace *pace)

@@ -2,9 +2,9 @@
  * slice.c
  *		Moves as many values at once as fit into memory.
  *
- * A slice is filled in key order, and each value gets its new address at that time. The output is
- * built as an image in memory, into which values are copied when they have been read. They are read
- * in the order of their old addresses. So a slice is equivalent to a sort of that many bytes:
+ * A slice is filled in key order, and each value gets its new address at that time.  The output is
+ * built as an image in memory, into which values are copied when they have been read.  They are
+ * read in the order of their old addresses.  So a slice is equivalent to a sort of that many bytes:
  *
  * - Blocks that are near each other are read by one request; reading the gap between two costs less
  *   than a request of its own.
@@ -13,7 +13,7 @@
  * - Values are verified and copied while others are being read.
  *
  * A value is verified against its old address, and the same pass over its bytes gives its checksum
- * for the new one (I 4). A value that is missing, cut off or does not match its entry stays where
+ * for the new one (I 4).  A value that is missing, cut off or does not match its entry stays where
  * it is, together with its input: damage is never copied under a valid checksum.
  *
  * Values that are too large for that are copied piece by piece, through a buffer of the job.
@@ -161,7 +161,8 @@ key_of(const KvSlice *slice, const KvMoving *value)
 }
 
 /*
- * Leaves a value where it is. Reports that once for each value file, unless nothing names the file.
+ * Leaves a value where it is.  Reports that once for each value file, unless nothing names the
+ * file.
  */
 static void
 leave(KvSlice *slice, const KvMoving *value, const char *problem)
@@ -201,9 +202,9 @@ reseal(KvMoving *value, uint32 crc)
 }
 
 /*
- * Handles a failed read. If the table was dropped the job ends. A missing file needs no retry. Any
- * other error may not occur next time, so it ends the job. But a device error that the previous job
- * has met as well counts as permanent, and costs only the space of that value file.
+ * Handles a failed read.  If the table was dropped the job ends.  A missing file needs no retry.
+ * Any other error may not occur next time, so it ends the job.  But a device error that the
+ * previous job has met as well counts as permanent, and costs only the space of that value file.
  */
 static const char *
 unreadable(const KvSlice *slice, const KvMoving *value, int err)
@@ -217,7 +218,9 @@ unreadable(const KvSlice *slice, const KvMoving *value, int err)
 	return "value could not be read";
 }
 
-/* Copies a value from a completed request, and verifies it. False: the request does not have it. */
+/*
+ * Copies a value from a completed request, and verifies it.  False: the request does not have it.
+ */
 static bool
 take(KvSlice *slice, KvMoving *value, const KvIoRequest *request)
 {
@@ -274,7 +277,7 @@ end_byte(const KvMoving *value)
 }
 
 /*
- * Finds the end of the values from i on that are in the same file. Returns the greatest gap that
+ * Finds the end of the values from i on that are in the same file.  Returns the greatest gap that
  * one request of that file may read.
  */
 static uint64
@@ -297,8 +300,8 @@ choose_gap(const KvSlice *slice, int n, int i, int *behind)
 }
 
 /*
- * Makes requests for values of one file, as many as are sent at once. Each is tagged with its first
- * value; one more tag after the last request marks the end.
+ * Makes requests for values of one file, as many as are sent at once.  Each is tagged with its
+ * first value; one more tag after the last request marks the end.
  */
 static int
 make_requests(KvSlice *slice, int from, int behind, uint64 gap, int *nrequests)
@@ -342,7 +345,7 @@ make_requests(KvSlice *slice, int from, int behind, uint64 gap, int *nrequests)
 }
 
 /*
- * A KvIoDone callback: takes the values of a request while others are under way. Failures are
+ * A KvIoDone callback: takes the values of a request while others are under way.  Failures are
  * handled later.
  */
 static void
@@ -354,7 +357,7 @@ take_all(KvIoRequest *request, void *arg)
 		(void) take(arg, *value, request);
 }
 
-/* Reads some values of one file. Returns the index of the first value not read. */
+/* Reads some values of one file.  Returns the index of the first value not read. */
 static int
 read_some(KvSlice *slice, int from, int behind, uint64 gap)
 {

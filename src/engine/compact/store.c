@@ -20,7 +20,7 @@
 #define KV_IMAGE_FAILURES 3		/* failed attempts without progress, at one a second */
 
 /*
- * The last reason for which the store's retired value files wait. Of the first n shards only files
+ * The last reason for which the store's retired value files wait.  Of the first n shards only files
  * count that wait for no image later than until.
  */
 static KvRetiredWait
@@ -42,8 +42,8 @@ look_at_retired(KvStore *store, const uint32 *until, uint32 n, uint64 *bytes)
 
 /*
  * Waits until the files that are retired now are removed, or wait for something else than images,
- * or images fail. Returns the reason for which they wait. Files that other jobs retire later do not
- * count.
+ * or images fail.  Returns the reason for which they wait.  Files that other jobs retire later do
+ * not count.
  */
 static KvRetiredWait
 wait_for_images(KvStore *store, uint64 *bytes)

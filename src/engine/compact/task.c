@@ -2,30 +2,30 @@
  * task.c
  *		Decides the compactor's next job in a store: for its limit, its tablespace, or key order.
  *
- * Limit (I 19): The job is for the shard with the most to win. It begins when there is space for
- * what it may write. Files that previous jobs have emptied exist until the shard's image is made
- * and the maintainer has freed them. If no file was freed for ten seconds without a job, these
- * files are given up: they do not count any more, so jobs begin again as far as there is space. If
+ * Limit (I 19): The job is for the shard with the most to win.  It begins when there is space for
+ * what it may write.  Files that previous jobs have emptied exist until the shard's image is made
+ * and the maintainer has freed them.  If no file was freed for ten seconds without a job, these
+ * files are given up: they do not count any more, so jobs begin again as far as there is space.  If
  * the files of these jobs are not freed either, they are given up after twice as long, and so on.
  * As soon as one file is freed, only files that still exist stay given up.
  *
  * Key order: A sort job is for a shard at rest in a store within its mark, whatever other processes
- * do. Their activity does not tell whether the job disturbs them. A hundred reads of the page cache
- * a second are nothing, and one scan may use all of the device. A server that is never idle would
- * never have its values sorted. So activity decides only how fast the job works: no process waits
- * for it, and its share of the time leaves most to others (pace.c). The size of the shard does not
- * matter: it follows from kvfdw.shard_size and the number of shards. In a large shard scans gain as
- * much for each byte, at the same cost for each byte.
+ * do.  Their activity does not tell whether the job disturbs them.  A hundred reads of the page
+ * cache a second are nothing, and one scan may use all of the device.  A server that is never idle
+ * would never have its values sorted.  So activity decides only how fast the job works: no process
+ * waits for it, and its share of the time leaves most to others (pace.c).  The size of the shard
+ * does not matter: it follows from kvfdw.shard_size and the number of shards.  In a large shard
+ * scans gain as much for each byte, at the same cost for each byte.
  *
  * A sort job of a large shard may lack disk space, because the old files are removed when all is
- * written. So there must be free space for twice what is moved. It also takes long, so it is more
- * likely to give way, and has then moved more in vain. A shard is then left alone for KV_VAIN_REST
- * times the duration of the job, so the wasted part of the time is small. Sorting one part of the
- * keys at a time would waste less. But the old files have keys of all parts: they would exist until
- * the last part is sorted, half dead, and be compacted for the limit in between.
+ * written.  So there must be free space for twice what is moved.  It also takes long, so it is more
+ * likely to give way, and has then moved more in vain.  A shard is then left alone for KV_VAIN_REST
+ * times the duration of the job, so the wasted part of the time is small.  Sorting one part of the
+ * keys at a time would waste less.  But the old files have keys of all parts: they would exist
+ * until the last part is sorted, half dead, and be compacted for the limit in between.
  *
  * Tablespaces: Value files that are to leave a tablespace (shard/move.c) are moved in small
- * portions, so that other jobs do not wait long. If that fails, or transactions that have written
+ * portions, so that other jobs do not wait long.  If that fails, or transactions that have written
  * to these files are still running, the shard is left alone for a while.
  */
 #include "postgres.h"
@@ -59,7 +59,7 @@ int			kv_look_ms = 10000;	/* only tests change it */
 /* No job waits for files whose removal takes longer; doubled each time up to KV_RETRY_MOST_MS. */
 int			kv_release_ms = 10000;	/* only tests change it */
 
-/* Does a split come first that has met a job? Lowers *when to the end of its precedence. */
+/* Does a split come first that has met a job?  Lowers *when to the end of its precedence. */
 static bool
 is_left_to_split(KvStore *store, uint32 shard, TimestampTz *when)
 {
@@ -73,7 +73,7 @@ is_left_to_split(KvStore *store, uint32 shard, TimestampTz *when)
 
 /*
  * Finds the shard with the most to win or, for a count, the most uncertain bytes; failed: only
- * among shards whose jobs fail. False: there is none.
+ * among shards whose jobs fail.  False: there is none.
  */
 static bool
 find_shard(KvStore *store, const KvStoreSpace *space, bool failed, bool counts, TimestampTz *when,
@@ -116,10 +116,10 @@ find_shard(KvStore *store, const KvStoreSpace *space, bool failed, bool counts, 
  */
 
 /*
- * Finds a shard whose values are to be sorted. No process has written to it for a while, and since
- * it was last sorted as many bytes were written as the job moves. So sorting costs at most one more
- * write of each byte. The shares that the shard takes over of shared value files do not count as
- * written.
+ * Finds a shard whose values are to be sorted.  No process has written to it for a while, and since
+ * it was last sorted as many bytes were written as the job moves.  So sorting costs at most one
+ * more write of each byte.  The shares that the shard takes over of shared value files do not count
+ * as written.
  */
 static bool
 find_unsorted(KvStore *store, TimestampTz *when, KvTask *task)
@@ -193,7 +193,7 @@ kv_task_follow(KvStore *store, TimestampTz *when)
 	return true;
 }
 
-/* Searches the shards from this one on, by shard id. Sets *any if some have such value files. */
+/* Searches the shards from this one on, by shard id.  Sets *any if some have such value files. */
 static bool
 find_leaving_from(KvStore *store, uint32 from, bool *any, TimestampTz *when, KvTask *task)
 {
@@ -229,10 +229,10 @@ find_leaving_from(KvStore *store, uint32 from, bool *any, TimestampTz *when, KvT
 }
 
 /*
- * Finds a shard with value files that are to leave their tablespace. Once none was found, the
+ * Finds a shard with value files that are to leave their tablespace.  Once none was found, the
  * tablespace gets no more files: the search has waited for files that writers were making
- * (kv_value_leave), and no job was running. A search for files takes a while, so it continues where
- * the last one ended before it starts again.
+ * (kv_value_leave), and no job was running.  A search for files takes a while, so it continues
+ * where the last one ended before it starts again.
  */
 static bool
 find_leaving(KvStore *store, TimestampTz *when, KvTask *task)
@@ -298,7 +298,7 @@ await_release(KvTried *state, KvStore *store, uint64 retired)
 	state->images_failed = pg_atomic_read_u32(&store->images_failed);
 }
 
-/* Are emptied files not freed for too long? Then gives them up. */
+/* Are emptied files not freed for too long?  Then gives them up. */
 static bool
 is_release_stuck(KvTried *state, KvStore *store, KvStoreSpace *space)
 {
@@ -338,7 +338,7 @@ has_room_to_move(const KvStoreSpace *space, const KvTask *task)
 }
 
 /*
- * Finds a job for the limit of a store that is, or may be, beyond its mark. *why: the reason if
+ * Finds a job for the limit of a store that is, or may be, beyond its mark.  *why: the reason if
  * there is none.
  */
 static bool

@@ -2,10 +2,10 @@
  * tried.c
  *		The compactor's notes about stores and shards, and which of them it leaves alone.
  *
- * A shard of which a job has won nothing is left alone until something has changed there and some
- * time has passed, twice as much each time. If a job has failed or was given up, the time alone
- * counts. A store is left alone in this way when the disk is full. The notes belong to the process
- * and are lost when it ends.
+ * If a job has won nothing, its shard is left alone until something has changed there and some time
+ * has passed, twice as much each time.  If a job has failed or was given up, the time alone counts.
+ * A store is left alone in this way when the disk is full.  The notes belong to the process and are
+ * lost when it ends.
  */
 #include "postgres.h"
 

@@ -2,9 +2,9 @@
  * walk.c
  *		Reads the runs of a shard in key order, to count live bytes and to find values to move.
  *
- * The runs are those of one moment, kept open; flushes may replace them in the meantime. The walk
- * decides what is worth copying, with the rules of a flush (flush/survive.h). The flush at the end
- * of the job decides what is true. Its horizon is the same or a later one, so what it keeps of
+ * The runs are those of one moment, kept open; flushes may replace them in the meantime.  The walk
+ * decides what is worth copying, with the rules of a flush (flush/survive.h).  The flush at the end
+ * of the job decides what is true.  Its horizon is the same or a later one, so what it keeps of
  * these runs is among what the walk has kept.
  */
 #include "postgres.h"
@@ -17,7 +17,7 @@
 #include "engine/flush/survive.h"
 #include "engine/buffer/buffer.h"
 
-/* Opens the present runs of the shard. False: one was replaced in the meantime. */
+/* Opens the present runs of the shard.  False: one was replaced in the meantime. */
 static bool
 open_runs(KvWalk *walk)
 {
@@ -141,7 +141,7 @@ count(void *arg, KvKey key, const KvVersion *version, bool behind)
 				  behind || version->status == KV_XID_UNKNOWN);
 }
 
-/* Are all entries of its value files in runs? Lock held. */
+/* Are all entries of its value files in runs?  Lock held. */
 static bool
 is_in_runs(const KvShard *shard)
 {

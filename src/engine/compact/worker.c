@@ -2,34 +2,34 @@
  * worker.c
  *		kvfdw compactor: compacts stores automatically, so that they keep within their limit (I 19).
  *
- * Start and end: It runs on demand (base/worker.h). A writer that takes a store to its mark starts
- * it (shard/space.h). It checks all stores every ten seconds, for aborted transactions, ended
- * snapshots and values that redo has replaced. While it does not run, the maintainer does that
- * (kv_compact_look). It ends when it has had nothing to do for a while and leaves nothing alone,
- * because its notes are lost with it. It also ends between two jobs if another worker waits for its
- * process slot.
+ * Start and end: It runs on demand (base/worker.h).  A writer that takes a store to its mark starts
+ * it (shard/space.h).  It checks all stores every ten seconds, for aborted transactions, ended
+ * snapshots and values that redo has replaced.  While it does not run, the maintainer does that
+ * (kv_compact_look).  It ends when it has had nothing to do for a while and leaves nothing alone,
+ * because its notes are lost with it.  It also ends between two jobs if another worker waits for
+ * its process slot.
  *
  * Choice: Of the stores beyond their marks, the one is compacted that was served the longest ago,
- * and in it the shard with the most to win. Then all are checked again, so a store waits for one
- * job of each other store, whatever their sizes. Writers at the limit of a store that waits for its
- * turn wait as well; otherwise each store would exceed its limit while others are served. So do
- * writers of a store that was not checked yet. Where the compactor can make no space it says so
+ * and in it the shard with the most to win.  Then all are checked again, so a store waits for one
+ * job of each other store, whatever their sizes.  Writers at the limit of a store that waits for
+ * its turn wait as well; otherwise each store would exceed its limit while others are served.  So
+ * do writers of a store that was not checked yet.  Where the compactor can make no space it says so
  * (kv_space_answer).
  *
  * It does not spin: Bytes that old snapshots and running transactions need are not to be won, and
- * padding counts as live (kv_counts_add). If a job fails or wins nothing, its shard is left alone
- * until something has changed and some time has passed. After a full disk the next job is one that
- * moves no values, or few. While a base backup runs no emptied file could be removed, so no job
+ * padding counts as live (kv_counts_add).  If a job fails or wins nothing, its shard is left alone
+ * until something has changed and some time has passed.  After a full disk the next job is one that
+ * moves no values, or few.  While a base backup runs no emptied file could be removed, so no job
  * begins.
  *
  * Order: Value files that go to another tablespace are moved before values are sorted (task.c).
- * Sort jobs run when there is nothing else to do. A store that becomes due waits for the sort job
- * while it is nearer to its mark than to its limit and no writer waits for space. After that the
- * sort job is given up, and its moves were in vain. It starts again later, after twice as long each
+ * Sort jobs run when there is nothing else to do.  A sort job continues while a store that becomes
+ * due is nearer to its mark than to its limit and no writer waits for space.  After that the sort
+ * job is given up, and its moves were in vain.  It starts again later, after twice as long each
  * time.
  *
- * Errors: A transaction without an xid or a snapshot surrounds each job, for resources. An ERROR in
- * a job ends the job; an ERROR elsewhere ends the round.
+ * Errors: A transaction without an xid or a snapshot surrounds each job, for resources.  An ERROR
+ * in a job ends the job; an ERROR elsewhere ends the round.
  */
 #include "postgres.h"
 
@@ -54,7 +54,7 @@
 int			kv_compact_workers = 1;
 
 /*
- * Limits come before tablespaces, and these before sort jobs. Of several stores, the one that was
+ * Limits come before tablespaces, and these before sort jobs.  Of several stores, the one that was
  * served the longest ago comes first, then the one farthest beyond its mark.
  */
 static bool
@@ -190,8 +190,8 @@ begin_all(void)
 }
 
 /*
- * Checks the stores that may be due, or all, and runs the most urgent task. False: there is nothing
- * to do until *when.
+ * Checks the stores that may be due, or all, and runs the most urgent task.  False: there is
+ * nothing to do until *when.
  */
 static bool
 run_round(bool all, TimestampTz *when)
@@ -248,7 +248,7 @@ run_round(bool all, TimestampTz *when)
 }
 
 /*
- * Runs a round. An ERROR outside of a job ends only the round; the next one begins a little later.
+ * Runs a round.  An ERROR outside of a job ends only the round; the next one begins a little later.
  */
 static bool
 attempt_round(bool all, TimestampTz *when)
@@ -300,7 +300,7 @@ has_work(void)
 }
 
 /*
- * Leaves the process slot. If that happens amidst work, the maintainer starts the compactor again.
+ * Leaves the process slot.  If that happens amidst work, the maintainer starts the compactor again.
  */
 static bool
 leave(bool busy)

@@ -2,9 +2,9 @@
  * yield.c
  *		The events that a running job reacts to: interrupts, DROP, other stores that are due.
  *
- * Other stores concern only kvfdw compactor. A store that becomes due waits for the job, which
- * hurries then. A sort job gives way if that store is nearer to its limit than to its mark, or if a
- * writer waits for space.
+ * Other stores concern only kvfdw compactor.  A store that becomes due waits for the job, which
+ * hurries then.  A sort job gives way if that store is nearer to its limit than to its mark, or if
+ * a writer waits for space.
  */
 #include "postgres.h"
 

@@ -2,14 +2,14 @@
  * again.c
  *		Finds a version again whose value may have moved.
  *
- * A reader that has found a version and reads its value later holds nothing in between. A merge may
- * have moved the value; its value file may have been removed. So a value may be missing, cut off,
- * or not match its entry. It is damaged only if the key, looked up again, still has it at the same
- * address (I 16).
+ * A reader that has found a version and reads its value later holds nothing in between.  A merge
+ * may have moved the value; its value file may have been removed.  So a value may be missing, cut
+ * off, or not match its entry.  It is damaged only if the key, looked up again, still has it at the
+ * same address (I 16).
  *
- * A scan looks the key up with its snapshot (fetch.c). This file is for readers without one. They
- * find the same version by its xid and command id. Merges remove these from versions that all
- * snapshots see, so a frozen version matches as well. No other version can match: while the
+ * A scan looks the key up with its snapshot (fetch.c).  This file is for readers without one.  They
+ * find the same version by its xid and command id.  Merges remove these from versions that all
+ * snapshots see, so a frozen version matches as well.  No other version can match: while the
  * caller's snapshot or lock exists, no newer version is seen by all.
  */
 #include "postgres.h"

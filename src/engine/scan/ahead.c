@@ -3,10 +3,10 @@
  *		Looks ahead of a scan in key order whose values are stored in another order.
  *
  * The index says where the values of the next keys are, long before the scan reaches these keys.
- * Their blocks are requested together, in the order of addresses. The scan looks ahead as far as
- * cache/blockwindow.c has space, but not further than it has come. Values that are cached nearer
+ * Their blocks are requested together, in the order of addresses.  The scan looks ahead as far as
+ * cache/blockwindow.c has space, but not further than it has come.  Values that are cached nearer
  * than the device are not requested, and after a batch that has only such values the scan does not
- * look ahead. Visibility is decided again when the batch is made: a block that was requested in
+ * look ahead.  Visibility is decided again when the batch is made: a block that was requested in
  * vain costs a read, and a missing one is requested then.
  */
 #include "postgres.h"
@@ -116,8 +116,8 @@ ask_for_batch(KvScan *scan)
 }
 
 /*
- * Goes through the keys after ahead->upto, for so many rows. Skips values in write buffers, which
- * are in no block yet. Reads at most KV_AHEAD_KEYS keys of the memtables. False: there is no
+ * Goes through the keys after ahead->upto, for so many rows.  Skips values in write buffers, which
+ * are in no block yet.  Reads at most KV_AHEAD_KEYS keys of the memtables.  False: there is no
  * capacity for more blocks.
  */
 static bool

@@ -2,7 +2,7 @@
  * bounds.h
  *		The range of keys of a reader, its direction, and its first and last key.
  *
- * Locks: takes none. A caller that goes through a memtable holds the shard's lock.
+ * Locks: takes none.  A caller that goes through a memtable holds the shard's lock.
  */
 #ifndef KV_SCAN_BOUNDS_H
 #define KV_SCAN_BOUNDS_H

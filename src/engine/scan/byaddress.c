@@ -3,21 +3,21 @@
  *		Scans of whole tables in the order of the addresses of values.
  *
  * In a scattered shard, the values of neighbouring keys are far apart, in more bytes than fit into
- * the range cache. A scan in key order would read each value individually. A scan that may return
+ * the range cache.  A scan in key order would read each value individually.  A scan that may return
  * rows in any order gets them by address, in two steps:
  *
  * 1. Sort: goes through the shard's entries without values, and sorts the visible ones by address,
  *    in work_mem and then in temporary files.
- * 2. Take: returns rows in that order, batch by batch. If most of a file's bytes are wanted, the
- *    file is read from end to end, segment by segment through windows. Otherwise the wanted values
- *    are read in large reads. After a split, a shard may have few of the values in the files that
+ * 2. Take: returns rows in that order, batch by batch.  If most of a file's bytes are wanted, the
+ *    file is read from end to end, segment by segment through windows.  Otherwise the wanted values
+ *    are read in large reads.  After a split, a shard may have few of the values in the files that
  *    it shares with others.
  *
- * Step 1 decides visibility, as for any batch, and that does not change. Addresses may change: if a
- * value has moved since, and is no longer at its address, its key is looked up (fetch.c).
+ * Step 1 decides visibility, as for any batch, and that does not change.  Addresses may change: if
+ * a value has moved since, and is no longer at its address, its key is looked up (fetch.c).
  *
  * If another scan by address is running in a shard, the order begins at its position and wraps
- * around. Shards that are not scattered are read in key order.
+ * around.  Shards that are not scattered are read in key order.
  */
 #include "postgres.h"
 
@@ -163,7 +163,7 @@ by_blocks(KvScan *scan)
 /* ---- step 2 ---- */
 
 /*
- * Copies the values that are still in write buffers. The rows are of one shard, or of shards into
+ * Copies the values that are still in write buffers.  The rows are of one shard, or of shards into
  * which it was split during step 1.
  */
 static void
@@ -270,7 +270,7 @@ take(KvScan *scan)
 }
 
 /*
- * Should the rest of the shard be read by address? A scan that was planned in key order, perhaps
+ * Should the rest of the shard be read by address?  A scan that was planned in key order, perhaps
  * when the table was small, checks this after a sixteenth of the shard.
  */
 static bool

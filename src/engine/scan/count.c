@@ -3,11 +3,11 @@
  *		Counts the visible rows of a range without reading their values.
  *
  * All entries of a base run are visible and have different keys, so they are counted page by page.
- * Entries in the memtables and unfrozen runs take precedence. Each such key adds a row if it has a
+ * Entries in the memtables and unfrozen runs take precedence.  Each such key adds a row if it has a
  * visible one, and subtracts the base run's entry if that has one.
  *
  * As for a batch (rows.c), the memtables are read under the shard's lock, a limited number of keys
- * at a time. The runs are read without it, up to the same key; the generation that was checked
+ * at a time.  The runs are read without it, up to the same key; the generation that was checked
  * under the lock shows that they belong together.
  */
 #include "postgres.h"
@@ -34,7 +34,7 @@ run_has(KvRun *run, const uint8 *key, int keylen)
 	return kv_run_is_at(&cursor, key, keylen);
 }
 
-/* Is [lo, hi) empty? This happens if a dead range extends beyond the end. */
+/* Is [lo, hi) empty?  This happens if a dead range extends beyond the end. */
 static bool
 is_empty(KvKey lo, KvKey hi)
 {

@@ -2,9 +2,9 @@
  * cut.c
  *		Divides a store into pieces for the processes of a parallel scan.
  *
- * Pieces begin at the bounds of shards. Within a shard they begin at keys of the part with the most
- * entries: first keys of pages of its largest run, or keys of a memtable. The choice need not be
- * exact, and reads no values.
+ * Pieces begin at the bounds of shards.  Within a shard they begin at keys of the part with the
+ * most entries: first keys of pages of its largest run, or keys of a memtable.  The choice need not
+ * be exact, and reads no values.
  */
 #include "postgres.h"
 
@@ -31,7 +31,7 @@ add_cut(KvCut *splits, int n, const uint8 *bytes, int len)
 	return n + 1;
 }
 
-/* Cuts a run into at most so many pieces. n and the result are numbers of cuts. */
+/* Cuts a run into at most so many pieces.  n and the result are numbers of cuts. */
 static int
 cut_run(KvRun *run, int most, KvCut *splits, int n)
 {

@@ -130,8 +130,8 @@ typedef struct KvRead
 #define KV_MERGED_READ	(512 * 1024)	/* maximum size of a request for several reads */
 
 /*
- * The largest value that is read through the page cache. To copy a value of this size takes as much
- * CPU time as to read it directly, and to make pages for it three times as much.
+ * The largest value that is read through the page cache.  To copy a value of this size takes as
+ * much CPU time as to read it directly, and to make pages for it three times as much.
  */
 #define KV_PAGE_CACHED	(256 * 1024)
 #define KV_TIER_FILE	((KvFileId) {PG_UINT64_MAX})	/* sorts after all value files */
@@ -150,7 +150,7 @@ compare_reads(const void *a, const void *b)
 }
 
 /*
- * Copies a row's value out of the recent ring or the value cache. If it fails verification it is
+ * Copies a row's value out of the recent ring or the value cache.  If it fails verification it is
  * read again: its block may have been damaged when it was read for another value, or since.
  */
 static bool
@@ -240,7 +240,7 @@ fetch_cached(KvScan *scan)
 }
 
 /*
- * Does the value cache keep the values that this batch reads? Not those of a large scan, and so
+ * Does the value cache keep the values that this batch reads?  Not those of a large scan, and so
  * only the first rows of a scan that has just begun.
  */
 static bool
@@ -258,8 +258,8 @@ is_kept(const KvScan *scan)
 #define KV_WRITTEN_SOON	(4 * 1024 * 1024)
 
 /*
- * The size of the piece that is read into the page cache with a value; 0: none. Where values are
- * being written there is none: pages read too early would have to be dropped at once. The present
+ * The size of the piece that is read into the page cache with a value; 0: none.  Where values are
+ * being written there is none: pages read too early would have to be dropped at once.  The present
  * state of the descriptors of shard and store suffices for this estimate.
  */
 static uint32
@@ -276,7 +276,7 @@ read_around(const KvScan *scan, const KvBatchRow *row)
 }
 
 /*
- * Plans the reads for missing values, sorted by address. Returns their number. Values that the
+ * Plans the reads for missing values, sorted by address.  Returns their number.  Values that the
  * value cache keeps are read through the page cache, which holds those that the value cache has
  * evicted.
  */
@@ -315,7 +315,7 @@ plan_reads(KvScan *scan, KvRead *reads)
 	return n;
 }
 
-/* A row's value is missing or wrong. Returns if the scan is forgiving. */
+/* A row's value is missing or wrong.  Returns if the scan is forgiving. */
 static void
 report_damage(const KvScan *scan, KvBatchRow *row)
 {
@@ -361,7 +361,7 @@ keep_value(const KvScan *scan, const KvIoRequest *request, const KvRead *read)
 }
 
 /*
- * Takes and verifies the values of a complete request, while others are being read. A missing or
+ * Takes and verifies the values of a complete request, while others are being read.  A missing or
  * wrong value is reported only when all requests are complete.
  */
 static void
@@ -392,7 +392,7 @@ take_values(KvIoRequest *request, void *arg)
 }
 
 /*
- * The file for a read; -1: it does not exist. A file that cannot be opened for the page cache is
+ * The file for a read; -1: it does not exist.  A file that cannot be opened for the page cache is
  * read directly.
  */
 static File
@@ -487,7 +487,7 @@ read_apart(KvScan *scan, const KvIoRequest *failed, int *failures)
 }
 
 /*
- * Reads the values that are on the device. Rows that were written together cost little more than
+ * Reads the values that are on the device.  Rows that were written together cost little more than
  * their bytes.
  */
 static void
@@ -573,7 +573,7 @@ lost_in_tier(KvScan *scan, const KvRead *reads, int nreads)
 /*
  * Resets values whose bytes in the page cache do not match their entries, to be read from the
  * device: memory may be damaged, and a file system may keep a page that a direct write has made
- * stale. So are values that cannot be read through the page cache, for example for lack of memory.
+ * stale.  So are values that cannot be read through the page cache, for example for lack of memory.
  * False: there is none.
  */
 static bool
@@ -613,8 +613,8 @@ lost_in_page_cache(KvScan *scan, const KvRead *reads, int nreads)
  */
 
 /*
- * Looks a row up again whose value is missing or wrong. True: the value has moved, and the row has
- * its new version. False: the value is damaged, or, *gone, the version does not exist any more. A
+ * Looks a row up again whose value is missing or wrong.  True: the value has moved, and the row has
+ * its new version.  False: the value is damaged, or, *gone, the version does not exist any more.  A
  * forgiving scan notes either as the row's problem; others raise ERROR for damage.
  */
 static bool
@@ -650,7 +650,7 @@ find_again(KvScan *scan, KvBatchRow *row, bool *gone)
 	return true;
 }
 
-/* Verifies every value of the batch (I 4). True: some have moved, and must be fetched again. */
+/* Verifies every value of the batch (I 4).  True: some have moved, and must be fetched again. */
 static bool
 have_moved(KvScan *scan, bool *gone)
 {

@@ -2,7 +2,7 @@
  * get.c
  *		Gets rows by key for a caller that serves many requests at once (memcached).
  *
- * Values in memory come first, the others in one batch of reads. A value that cannot be read is a
+ * Values in memory come first, the others in one batch of reads.  A value that cannot be read is a
  * problem of its row only.
  */
 #include "postgres.h"
@@ -37,7 +37,7 @@ take_row(KvGet *get, const KvBatchRow *row)
 }
 
 /*
- * Finds the rows of the next gets, at most n, and adds them to the scan's. Returns the number of
+ * Finds the rows of the next gets, at most n, and adds them to the scan's.  Returns the number of
  * gets done.
  */
 static int

@@ -57,7 +57,7 @@ typedef enum KvLoading
 
 #define KV_ORDER_LEAST		32		/* least number of pairs of neighbours that prove an order */
 
-/* Are values of successive keys stored in key order? All zero: none was seen (order.c). */
+/* Are values of successive keys stored in key order?  All zero: none was seen (order.c). */
 typedef struct KvOrder
 {
 	bool		begun;
@@ -227,43 +227,43 @@ extern void kv_batch_make_rows(KvScan *scan, int rows);
 extern void kv_batch_clear(KvScan *scan);
 extern void kv_batch_end(KvScan *scan); /* frees batch_context, and uses the scan's context again */
 /*
- * The number of rows of a range's first batch. A small range probably is read to its end, so all of
- * it is read at once; an upper bound of its rows is cheap to count. For other ranges it is unknown
- * how many rows will be taken.
+ * The number of rows of a range's first batch.  A small range probably is read to its end, so all
+ * of it is read at once; an upper bound of its rows is cheap to count.  For other ranges it is
+ * unknown how many rows will be taken.
  */
 extern int	kv_batch_first_rows(KvScan *scan);
 /* Finds the visible version of a key; false: there is no row. */
 extern bool kv_batch_find_point(KvScan *scan, KvKey key, KvBatchRow *row);
 /*
- * Finds the rows of up to KV_FOUND_TOGETHER keys (base/key.h). In most cases it takes each shard's
+ * Finds the rows of up to KV_FOUND_TOGETHER keys (base/key.h).  In most cases it takes each shard's
  * lock once for all keys of the shard.
  */
 extern void kv_batch_find_points(KvScan *scan, const KvKey *keys, int n, KvBatchRow *rows,
 								 bool *found);
 /*
- * Begins to read keys of one shard. If reading would begin in dead ranges it begins after them, as
- * keys->bounds say then, and it ends at the next one. Under the shard's lock it copies from the
+ * Begins to read keys of one shard.  If reading would begin in dead ranges it begins after them, as
+ * keys->bounds say then, and it ends at the next one.  Under the shard's lock it copies from the
  * memtables: up to max_keys keys, up to max_bytes bytes of values, and at most max_items items,
- * visible or not. Returns the runs that belong to them.
+ * visible or not.  Returns the runs that belong to them.
  */
 extern const KvRunSet *kv_keys_begin(KvKeyReader *keys, KvScan *scan, const KvBounds *bounds,
 									 int max_keys, int max_items, Size max_bytes);
 /* Then, without the lock: adds these runs. */
 extern void kv_keys_add_runs(KvKeyReader *keys, KvRun *const *runs, int nruns);
 /*
- * The next key with a visible version; row->present: it has a row, and is not deleted. The key of a
- * row of a run is in keys->key_bytes until the next call; a row of a memtable is valid as long as
- * the batch. False: there is none before keys->limit or, if complete, the end of the range.
+ * The next key with a visible version; row->present: it has a row, and is not deleted.  The key of
+ * a row of a run is in keys->key_bytes until the next call; a row of a memtable is valid as long as
+ * the batch.  False: there is none before keys->limit or, if complete, the end of the range.
  */
 extern bool kv_keys_next(KvKeyReader *keys, KvBatchRow *row);
 /*
  * Makes the next batch of a range, from one shard; empty if the rest of the shard is.
- * scan->started: the shard has more. Returns the shard; *bytes: its kv_shard_value_bytes().
+ * scan->started: the shard has more.  Returns the shard; *bytes: its kv_shard_value_bytes().
  */
 extern uint32 kv_batch_fill_range(KvScan *scan, uint64 *bytes);
 /* Notes that the scan reads this shard; see kv_scan_note_shards. */
 extern void kv_scan_looks_in(KvScan *scan, uint32 shard_id);
-/* Copies a value that is in a write buffer; NULL: it must be read. The shard's lock is held. */
+/* Copies a value that is in a write buffer; NULL: it must be read.  The shard's lock is held. */
 extern char *kv_batch_copy_from_buffer(KvScan *scan, const KvShard *shard,
 									   const KvVersion *version);
 
@@ -271,15 +271,15 @@ extern char *kv_batch_copy_from_buffer(KvScan *scan, const KvShard *shard,
 
 /*
  * Steps over the dead keys before the scan, from the start of its extent in this shard, and notes
- * them. bounds: those of the range.
+ * them.  bounds: those of the range.
  */
 extern void kv_step_over(KvScan *scan, uint32 shard_id, const KvBounds *bounds);
 
 /* ---- fetch.c ---- */
 
 /*
- * Gets the missing values of the batch, and verifies all (I 4). Rows whose values have moved get
- * their new version (I 16). False, and only without a snapshot: a row's version does not exist any
+ * Gets the missing values of the batch, and verifies all (I 4).  Rows whose values have moved get
+ * their new version (I 16).  False, and only without a snapshot: a row's version does not exist any
  * more.
  */
 extern bool kv_batch_fetch(KvScan *scan);
@@ -305,7 +305,7 @@ extern void kv_by_address_end(KvScan *scan); /* frees the sorted rows, if any */
 extern void kv_order_add(KvOrder *order, KvAddress address);	/* a value was seen */
 /* The next batch follows: older values count less and less. */
 extern void kv_order_go_on(KvOrder *order);
-/* Are three of four values next to their predecessor? *step: 1 or -1, the direction. */
+/* Are three of four values next to their predecessor?  *step: 1 or -1, the direction. */
 extern bool kv_order_is_kept(const KvOrder *order, int *step);
 /* The same for a shard, in four parts of its keys; examines memtable or run, whichever has more. */
 extern bool kv_shard_keeps_order(KvStore *store, uint32 shard_id);
@@ -315,13 +315,13 @@ extern void kv_entries_between(KvStore *store, uint32 shard_id, KvKey lo, KvKey 
 							   KvEntries *entries);
 /*
  * The address of the value of the last entry before the end of a range, in the direction of the
- * scan. False: there is none.
+ * scan.  False: there is none.
  */
 extern bool kv_last_address(KvStore *store, uint32 shard_id, KvKey end, bool backward,
 							KvAddress *address);
 /*
  * The approximate first key whose value is in a segment, found as if all values were in order; a
- * copy in the scan's memory. False: the place is a whole shard, or it has no entry.
+ * copy in the scan's memory.  False: the place is a whole shard, or it has no entry.
  */
 extern bool kv_key_at_address(const KvScan *scan, const KvScanStart *place, KvKey *key);
 
@@ -348,7 +348,7 @@ extern void kv_steer_end(KvScan *scan);
  */
 extern bool kv_shard_scattered(KvStore *store, uint32 shard_id);
 /*
- * A batch of values of shard_id begins at an address. bytes_left bytes follow in the order of
+ * A batch of values of shard_id begins at an address.  bytes_left bytes follow in the order of
  * addresses, which began at begin.
  */
 extern void kv_steer_by_address(KvScan *scan, uint32 shard_id, KvAddress address,

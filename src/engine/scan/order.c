@@ -2,10 +2,10 @@
  * order.c
  *		The addresses of a shard's values, and the numbers of its entries, in runs and memtables.
  *
- * All results are estimates, for choosing how to read. An entry counts wherever it is, and whether
- * its value is in a file or still in a write buffer, since the value has its address already.
+ * All results are estimates, for choosing how to read.  An entry counts wherever it is.  Its value
+ * may still be in a write buffer, since it has its address already.
  *
- * Locks: memtables are read under the shard's lock, a few hundred entries at a time. Runs are read
+ * Locks: memtables are read under the shard's lock, a few hundred entries at a time.  Runs are read
  * without it, since a page of a run may come from the device (I 7).
  */
 #include "postgres.h"
@@ -204,7 +204,7 @@ larger_memtable_keeps_order(KvShard *shard)
 }
 
 /*
- * Examines samples of the set's largest run, which may be NULL. Plans ask, too, so the set keeps
+ * Examines samples of the set's largest run, which may be NULL.  Plans ask, too, so the set keeps
  * the answer.
  */
 static bool

@@ -42,7 +42,7 @@ kv_batch_make_rows(KvScan *scan, int rows)
 }
 
 /*
- * One scan of a process at a time has its batches in memory that stays allocated. Otherwise each
+ * One scan of a process at a time has its batches in memory that stays allocated.  Otherwise each
  * short range would allocate memory from the system, and touch its pages for the first time.
  */
 #define KV_SPARE_BATCH	((Size) 256 * 1024)
@@ -137,7 +137,7 @@ begin_row(KvBatchRow *row, KvKey key)
 	row->problem = 0;
 }
 
-/* Is the version found a row? A value without bytes is set at once. */
+/* Is the version found a row?  A value without bytes is set at once. */
 static bool
 is_there(const KvScan *scan, KvBatchRow *row)
 {
@@ -205,8 +205,8 @@ add_point(KvPoints *points, KvPoint *point)
 }
 
 /*
- * Finds points in a memtable. Adds those that are not there to rest. Points stay wanted if too many
- * bytes were copied before; the first one never does. Lock held, shared.
+ * Finds points in a memtable.  Adds those that are not there to rest.  Points stay wanted if too
+ * many bytes were copied before; the first one never does.  Lock held, shared.
  */
 static void
 find_in_memtable(KvScan *scan, const KvShard *shard, const KvMemtable *memtable,
@@ -395,8 +395,8 @@ copy_memtables(KvScan *scan, KvShard *shard, int max_keys, int max_items, Size m
 }
 
 /*
- * Moves the start of reading after the dead ranges that it is in. Returns the start of the next
- * dead range in the direction, where reading ends; data NULL: there is none. Shard lock held.
+ * Moves the start of reading after the dead ranges that it is in.  Returns the start of the next
+ * dead range in the direction, where reading ends; data NULL: there is none.  Shard lock held.
  */
 static KvKey
 skip_dead(KvKeyReader *keys, const KvShard *shard)
@@ -469,9 +469,9 @@ kv_keys_add_runs(KvKeyReader *keys, KvRun *const *runs, int nruns)
 }
 
 /*
- * Passes all versions of a key, which comes first and is not the merge's own copy. True: *version
- * is the newest visible one. view NULL: none is wanted. Backwards the versions of a run come oldest
- * first, so the last visible one counts.
+ * Passes all versions of a key, which comes first and is not the merge's own copy.  True: *version
+ * is the newest visible one.  view NULL: none is wanted.  Backwards the versions of a run come
+ * oldest first, so the last visible one counts.
  */
 static inline bool
 take_key(KvRunMerge *merge, KvKey key, const KvView *view, KvVersion *version)
@@ -496,7 +496,7 @@ take_key(KvRunMerge *merge, KvKey key, const KvView *view, KvVersion *version)
 	return view != NULL && decided;
 }
 
-/* Counts a passed key whose rows the snapshot does not see. True: there are enough of them. */
+/* Counts a passed key whose rows the snapshot does not see.  True: there are enough of them. */
 static inline bool
 job_dead(KvKeyReader *keys)
 {
@@ -596,7 +596,7 @@ begin_extent(KvScan *scan, KvKey start, bool after)
 	extent->start = (KvKey) {scan->bytes->extent, start.len};
 }
 
-/* Takes the rows of the batch. True: the shard has no more. */
+/* Takes the rows of the batch.  True: the shard has no more. */
 static bool
 take_rows(KvScan *scan, KvKeyReader *keys)
 {
@@ -656,10 +656,10 @@ go_on_behind(KvScan *scan, const KvKeyReader *keys, const KvBounds *bounds)
 }
 
 /*
- * The number of items of the memtables to read for a batch. All may be invisible, such as locks and
- * uncommitted versions, and then the rows come from the runs. Items after the last row are read
- * again for the next batch. So the number is little more than the rows, and rises if that did not
- * suffice.
+ * The number of items of the memtables to read for a batch.  All may be invisible, such as locks
+ * and uncommitted versions, and then the rows come from the runs.  Items after the last row are
+ * read again for the next batch.  So the number is little more than the rows, and rises if that did
+ * not suffice.
  */
 static int
 items_of_batch(const KvScan *scan)

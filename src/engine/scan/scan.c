@@ -3,10 +3,10 @@
  *		The interface of scans: points, ranges, the next row.
  *
  * A scan works in batches that grow while it continues, so that a short range never pays for a long
- * one. rows.c finds the visible rows; for tables whose values are not in key order, byaddress.c
- * does. fetch.c gets many values at a time.
+ * one.  rows.c finds the visible rows; for tables whose values are not in key order, byaddress.c
+ * does.  fetch.c gets many values at a time.
  *
- * Locks: none is held between batches (I 7). The next batch seeks again by key, so flushes and
+ * Locks: none is held between batches (I 7).  The next batch seeks again by key, so flushes and
  * writes in between do no harm.
  */
 #include "postgres.h"
@@ -116,7 +116,7 @@ begin_range(KvScan *scan, KvScanOrder order)
 
 /*
  * Begins a scan of all rows in any order at the position of another such scan, so that they share
- * windows. If the other scan reads a whole shard, begins with that shard and wraps around. If it
+ * windows.  If the other scan reads a whole shard, begins with that shard and wraps around.  If it
  * reads a segment, begins at the segment's first key, and reads the keys before that as a second
  * range (begin_rest).
  */
@@ -151,7 +151,7 @@ begin_in_company(KvScan *scan, KvScanOrder order)
 	}
 }
 
-/* Begins the second range of a scan that began at a key in the middle. False: there is none. */
+/* Begins the second range of a scan that began at a key in the middle.  False: there is none. */
 static bool
 begin_rest(KvScan *scan)
 {
@@ -198,7 +198,7 @@ is_same(KvKey a, KvKey b)
 }
 
 /*
- * Sets one of the whole range's bounds. In a shared scan the old bound is a copy, which is freed;
+ * Sets one of the whole range's bounds.  In a shared scan the old bound is a copy, which is freed;
  * in others it belongs to the range.
  */
 static void
@@ -298,7 +298,7 @@ kv_scan_end(KvScan *scan)
 }
 
 /*
- * Finds the rows of the next n keys. Rows after a value that fills the batch are found again for
+ * Finds the rows of the next n keys.  Rows after a value that fills the batch are found again for
  * the next batch.
  */
 static void
@@ -357,7 +357,7 @@ fill_points(KvScan *scan)
  */
 
 /*
- * The number of rows of the next batch: those that the caller still wants, if that is known. Else
+ * The number of rows of the next batch: those that the caller still wants, if that is known.  Else
  * more than in the last batch, unless that ended at the edge of a shard.
  */
 static int

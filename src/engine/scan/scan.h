@@ -11,8 +11,8 @@
 #include "engine/engine.h"
 
 /*
- * Reads the value of a version, palloc'd, wherever it is now; the row's key is the caller's. False:
- * the version does not exist any more, and the caller starts again.
+ * Reads the value of a version, palloc'd, wherever it is now; the row's key is the caller's.
+ * False: the version does not exist any more, and the caller starts again.
  */
 extern bool kv_fetch_version(KvStore *store, KvKey key, const KvVersion *version, KvRow *row);
 /*

@@ -2,24 +2,24 @@
  * steer.c
  *		Decides when a scan reads through windows of the range cache, and what it wants loaded.
  *
- * A scan begins with single reads, in batches that grow. It changes to windows in one of three
+ * A scan begins with single reads, in batches that grow.  It changes to windows in one of three
  * ways:
  *
- * - Whole shards: Values are stored as they were written, and that is not key order, so a scan in
- *   key order needs all of the files all the time. They are read from end to end if that costs less
- *   than single reads of the range's values. The scan changes once it has returned a sixteenth of
- *   the range, or as soon as most of the shard is loaded for another scan. From then on it enters
- *   each shard with windows if they pay. The next shards are loaded in advance.
+ * - Whole shards: Values that are not stored in key order make a scan in key order need all files
+ *   of the shard all the time.  The files are read from end to end if that costs less than single
+ *   reads of the range's values.  The scan changes once it has returned a sixteenth of the range,
+ *   or as soon as most of the shard is loaded for another scan.  From then on it enters each shard
+ *   with windows if they pay.  The next shards are loaded in advance.
  * - Segment by segment: if the values of the next keys are stored one after the other, once the
  *   scan has returned a sixteenth of a segment; at first one segment ahead, then two, four, and so
  *   on.
  * - Block by block: if the values of the next keys are scattered and reading whole shards does not
- *   pay. The next values are found in the index, and requested in advance (ahead.c).
+ *   pay.  The next values are found in the index, and requested in advance (ahead.c).
  *
  * A scan by address (byaddress.c) reads segments of the file from the beginning.
  *
- * So a short range never pays for a long one. A scan that ends early has loaded in vain at most in
- * proportion to what it has read. A known LIMIT makes a range as short as the LIMIT.
+ * So a short range never pays for a long one.  A scan that ends early has loaded in vain at most in
+ * proportion to what it has read.  A known LIMIT makes a range as short as the LIMIT.
  */
 #include "postgres.h"
 
@@ -129,7 +129,7 @@ begin_shard(KvScan *scan, uint32 shard_id)
 }
 
 /*
- * Has the wanted spans loaded and reads through windows, if the cache has space. extents: of the
+ * Has the wanted spans loaded and reads through windows, if the cache has space.  extents: of the
  * present shard.
  */
 static void
@@ -238,11 +238,11 @@ note_addresses(KvScan *scan)
 }
 
 /*
- * Does the scan continue with the segments that it has loaded? It does while the first value of its
- * batch is in the current one. It does not if that value is in one of those loaded ahead: then it
- * is time to load further ones. A value anywhere else is an exception, and is read individually.
- * When exceptions amount to a segment, key order continues in another part of the file. There the
- * scan begins with one segment again.
+ * Does the scan continue with the segments that it has loaded?  It does while the first value of
+ * its batch is in the current one.  It does not if that value is in one of those loaded ahead: then
+ * it is time to load further ones.  A value anywhere else is an exception, and is read
+ * individually.  When exceptions amount to a segment, key order continues in another part of the
+ * file.  There the scan begins with one segment again.
  */
 static bool
 is_in_segment(KvScan *scan)
@@ -321,7 +321,7 @@ add_segments(const KvScan *scan, uint32 shard_id, const KvExtents *extents, uint
 
 /*
  * Adds the first segments of the next shard, if the scan goes through that and its values are in
- * order. The rest of the present shard is wanted already.
+ * order.  The rest of the present shard is wanted already.
  */
 static int
 add_next_shard(KvScan *scan, uint32 shard_id, KvWant *wants, int n, int most)
@@ -344,7 +344,7 @@ add_next_shard(KvScan *scan, uint32 shard_id, KvWant *wants, int n, int most)
 }
 
 /*
- * Has a segment of the shard and some consecutive ones after it loaded. onward: the scan reads the
+ * Has a segment of the shard and some consecutive ones after it loaded.  onward: the scan reads the
  * shards after this one as well, in key order.
  */
 static void

@@ -3,21 +3,21 @@
  *		Steps over many dead keys, once.
  *
  * A scan that has passed many keys in a row whose rows its snapshot does not see checks whether
- * they are permanently dead. If so, it steps over the following dead keys as well, and notes the
+ * they are permanently dead.  If so, it steps over the following dead keys as well, and notes the
  * range (shard/dead.h), so that no scan need pass it again.
  *
  * It works slice by slice:
  *
  * 1. Without a lock: it judges the next keys by the runs, which do not change.
  * 2. Under the shard's lock, exclusive, if the shard still has these runs: it judges these keys,
- *    and those between them, by the memtables. They are dead up to the first one that is not, or
- *    that this snapshot would not skip. The range is noted before anything can change.
+ *    and those between them, by the memtables.  They are dead up to the first one that is not, or
+ *    that this snapshot would not skip.  The range is noted before anything can change.
  *
- * A snapshot does not note a range that it would not skip. So the xids of a noted range have all
+ * A snapshot does not note a range that it would not skip.  So the xids of a noted range have all
  * ended for later snapshots, and these can skip it.
  *
  * Keys that are not permanently dead, such as those that this transaction has deleted, are passed
- * as before. The scan checks again after twice as many.
+ * as before.  The scan checks again after twice as many.
  */
 #include "postgres.h"
 
@@ -182,7 +182,7 @@ judge_in_memtable(KvWalk *walk, const KvMemtableItem *item, uint64 *xid)
 }
 
 /*
- * Adds a key deleted by this transaction, or never present (0). False: not dead for the snapshot.
+ * Adds a key deleted by this transaction, or never present (0).  False: not dead for the snapshot.
  */
 static bool
 add_dead(KvWalk *walk, KvKey key, uint64 xid)
@@ -198,7 +198,7 @@ add_dead(KvWalk *walk, KvKey key, uint64 xid)
 	return true;
 }
 
-/* Is the item in the range, and not after *first? Then *first becomes its key. */
+/* Is the item in the range, and not after *first?  Then *first becomes its key. */
 static bool
 comes_first(const KvWalk *walk, const KvMemtableItem *item, KvKey *first)
 {
@@ -315,7 +315,7 @@ note_dead(const KvWalk *walk, KvShard *shard)
 /* ---- slices ---- */
 
 /*
- * Takes the next slice. False: the shard has changed. The keys that it sets are valid until the
+ * Takes the next slice.  False: the shard has changed.  The keys that it sets are valid until the
  * next slice.
  */
 static bool

@@ -3,13 +3,13 @@
  *		The account of a store: an estimate of its space that needs no look at value files.
  *
  * The account is the last count, changed by the reports of writers since then, under the mutex of
- * the account. A writer reports bytes before it writes them, and bytes that its write has made
- * dead. A report that comes while a count runs may be in the count or not; the account assumes the
+ * the account.  A writer reports bytes before it writes them, and bytes that its write has made
+ * dead.  A report that comes while a count runs may be in the count or not; the account assumes the
  * case that leaves less space.
  *
- * The account takes reported bytes as dead at once; a count says which of these are still kept. So
- * a writer that finds no space requests a count. One writer at a time counts, and waits longer
- * between counts of many shards, which take longer. An older account makes writers wait a little
+ * The account takes reported bytes as dead at once; a count says which of these are still kept.  So
+ * a writer that finds no space requests a count.  One writer at a time counts, and waits longer
+ * between counts of many shards, which take longer.  An older account makes writers wait a little
  * longer; it does not weaken the limit.
  */
 #include "postgres.h"
@@ -100,7 +100,7 @@ kv_space_mark(double amp, double share, int64 live, int64 kept, int64 slack)
  * ---- the account's answers ----
  */
 
-/* The bytes left until compaction is due, and until writers wait. The account's mutex is held. */
+/* The bytes left until compaction is due, and until writers wait.  The account's mutex is held. */
 static void
 left_of(const KvSpaceAccount *account, double amp, int64 *start, int64 *bound)
 {
@@ -131,7 +131,7 @@ told(const KvSpaceAccount *account)
 	return account->told_taken + account->told_dead;
 }
 
-/* Should kvfdw compactor check the store? The account's mutex is held. */
+/* Should kvfdw compactor check the store?  The account's mutex is held. */
 static bool
 is_due(const KvSpaceAccount *account, double amp)
 {

@@ -55,8 +55,8 @@ kv_engine_note_backup(bool running)
 }
 
 /*
- * Is a base backup being taken? WAL senders show one. A session that calls pg_backup_start is noted
- * before it requests its checkpoint.
+ * Is a base backup being taken?  WAL senders show one.  A session that calls pg_backup_start is
+ * noted before it requests its checkpoint.
  */
 static bool
 backup_runs(void)
@@ -93,7 +93,7 @@ backup_runs(void)
 }
 
 /*
- * A process that sees a backup always says so, with a new counter value. A process that sees none
+ * A process that sees a backup always says so, with a new counter value.  A process that sees none
  * clears the flag only if the counter is unchanged: a backup may have begun after the check.
  */
 void

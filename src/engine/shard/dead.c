@@ -2,7 +2,7 @@
  * dead.c
  *		Dead ranges of a shard; dead.h is the contract.
  *
- * The ranges are disjoint and in key order. The number of keys of a range is an estimate, which
+ * The ranges are disjoint and in key order.  The number of keys of a range is an estimate, which
  * decides what to keep when there is no capacity.
  */
 #include "postgres.h"
@@ -160,7 +160,7 @@ kv_dead_join(KvDeadXids a, KvDeadXids b)
 /* ---- bounds ---- */
 
 /*
- * Makes the range begin at lo, or at the next key that fits into the range. False: there is none.
+ * Makes the range begin at lo, or at the next key that fits into the range.  False: there is none.
  */
 static bool
 set_lo(KvDeadRange *range, KvKey lo)
@@ -205,7 +205,7 @@ remove_at(KvDead *dead, int i)
 /* ---- noting ---- */
 
 /*
- * Removes from the range the parts that others have, and removes others that it covers. False:
+ * Removes from the range the parts that others have, and removes others that it covers.  False:
  * nothing is left of the range.
  */
 static bool
@@ -279,7 +279,7 @@ join_neighbors(KvDead *dead, KvDeadRange *range)
 }
 
 /*
- * Makes capacity for one more range. Joins the two neighbors with the oldest deletions, or removes
+ * Makes capacity for one more range.  Joins the two neighbors with the oldest deletions, or removes
  * the smallest range if it has fewer keys than the new one.
  */
 static bool
@@ -355,7 +355,7 @@ kv_dead_add(KvShard *shard, KvKey lo, KvKey hi, KvDeadXids xids, uint32 keys)
 /* ---- cutting ---- */
 
 /*
- * The rest of a range above an inserted key. Most keys are inserted next to the previous one: then
+ * The rest of a range above an inserted key.  Most keys are inserted next to the previous one: then
  * the other part gets all keys of the range.
  */
 static KvDeadRange

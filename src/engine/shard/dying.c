@@ -2,13 +2,13 @@
  * dying.c
  *		Bytes that have died in a shard, until no snapshot sees them any more.
  *
- * A replaced value is dead at once for new snapshots. An older snapshot may see it, and while the
- * transaction that has replaced it is open the value is not dead at all. A compaction can reclaim
+ * A replaced value is dead at once for new snapshots.  An older snapshot may see it, and while the
+ * transaction that has replaced it is open the value is not dead at all.  A compaction can reclaim
  * it only when no such snapshot is left, so until then no writer should wait for a compaction.
  *
- * Bytes are noted in the order of time, and divided into parts. Each part knows the latest of its
- * transactions. A few parts suffice: when there is no capacity for one more, the parts that no
- * snapshot sees are dropped. If there are none, the two neighbors with the least bytes are joined.
+ * Bytes are noted in the order of time, and divided into parts.  Each part knows the latest of its
+ * transactions.  A few parts suffice: when there is no capacity for one more, the parts that no
+ * snapshot sees are dropped.  If there are none, the two neighbors with the least bytes are joined.
  */
 #include "postgres.h"
 

@@ -41,8 +41,8 @@ needs_run(const KvShard *shard, uint32 number)
 }
 
 /*
- * Does the shard or an image need this log? At wal level 'none' an image needs later logs as well:
- * after a power loss only they have their entries. Lock held.
+ * Does the shard or an image need this log?  At wal level 'none' an image needs later logs as well:
+ * after a power loss only they have their entries.  Lock held.
  */
 static bool
 needs_log(const KvStore *store, const KvShard *shard, uint32 number)
@@ -63,7 +63,7 @@ needs_log(const KvStore *store, const KvShard *shard, uint32 number)
 	return !any && store->shape.wal == KV_WAL_NONE;
 }
 
-/* Does the shard need this file, or may a backup or an image need it? Lock held. */
+/* Does the shard need this file, or may a backup or an image need it?  Lock held. */
 static bool
 needs_file(const KvStore *store, const KvShard *shard, const KvFoundFile *file)
 {
@@ -137,9 +137,9 @@ release_files(KvStore *store, uint32 shard_id, const KvFoundFile *files, int n, 
 }
 
 /*
- * While a flush or a compaction job runs, unnamed runs stay until the next time. Images are removed
- * first, the oldest one first. So a crash, or a backup that begins in between, never leaves an
- * image that names removed files, or one older than a removed image.
+ * While a flush or a compaction job runs, unnamed runs stay until the next time.  Images are
+ * removed first, the oldest one first.  So a crash, or a backup that begins in between, never
+ * leaves an image that names removed files, or one older than a removed image.
  */
 void
 kv_files_release(KvStore *store, uint32 shard_id, const KvFoundFile *files, int n)

@@ -3,10 +3,10 @@
  *		The map of a store: which shard has a key, and the order of shards.
  *
  * Each process copies the map from shared memory under KvStore.map_lock, in shared mode, and copies
- * it again when KvStore.map_number has changed. No result of this file points into a copy, because
+ * it again when KvStore.map_number has changed.  No result of this file points into a copy, because
  * the next call may replace the copy.
  *
- * Descriptors are found by shard id through a directory, without a lock. A directory that is too
+ * Descriptors are found by shard id through a directory, without a lock.  A directory that is too
  * small is replaced, not changed, and stays allocated until the store is dropped.
  */
 #include "postgres.h"
@@ -273,7 +273,7 @@ steady_number(KvStore *store)
 }
 
 /*
- * each[0]: this round covers shards whose bounds have changed in this map or later. each[1]: the
+ * each[0]: this round covers shards whose bounds have changed in this map or later.  each[1]: the
  * number of the map when the round began.
  */
 uint32

@@ -3,36 +3,36 @@
  *		Moves the value files of a store to another tablespace, while the store is in use.
  *
  * ALTER changes the catalog and makes the directory in the new tablespace, so that a tablespace
- * without write access is an error at once. After COMMIT the store follows: new value files are
- * created in the new tablespace. Compaction jobs empty those that are elsewhere (compact/), one
- * value file at a time, while readers and writers continue. A value file is found in whatever
+ * without write access is an error at once.  After COMMIT the store follows: new value files are
+ * created in the new tablespace.  Compaction jobs empty those that are elsewhere (compact/), one
+ * value file at a time, while readers and writers continue.  A value file is found in whatever
  * directory it is (format/where.c).
  *
  * The committed catalog decides, so a rollback has nothing to undo (an empty directory is removed,
- * see below). COMMIT notes the wanted tablespace in shared memory and wakes the compactor, which
- * makes the store follow. A crash in between loses only the note: the next writer, or
- * kvfdw_compact(), sees that the catalog names another tablespace. Uncommitted changes are ignored:
- * a session with a lock on the table sees the committed changes of others, and a session that has
- * changed the table does not make the store follow (table/schema.c).
+ * see below).  COMMIT notes the wanted tablespace in shared memory and wakes the compactor, which
+ * makes the store follow.  A crash in between loses only the note: the next writer, or
+ * kvfdw_compact(), sees that the catalog names another tablespace.  Uncommitted changes are
+ * ignored.  A session with a lock on the table sees the committed changes of others.  A session
+ * that has changed the table does not make the store follow (table/schema.c).
  *
  * A store follows in three steps, under the registry lock:
  *
- * 1. The directory in the new tablespace is made, durably. A failure leaves all as it was.
+ * 1. The directory in the new tablespace is made, durably.  A failure leaves all as it was.
  * 2. MOVE is logged, and flushed.
- * 3. The table file is replaced. It names the new tablespace, those that value files are leaving,
+ * 3. The table file is replaced.  It names the new tablespace, those that value files are leaving,
  *    and the end of the MOVE record.
  *
  * After a crash between 2 and 3, and on a standby, redo does step 3. Redo skips a MOVE that ends no
- * later than the table file says. So a store that has moved back, or further, is not sent to a
- * tablespace that was dropped since. MOVE is flushed before the table file is replaced, so no other
- * MOVE ever ends there. Redo does not need the tablespace: if it does not exist, value files are
- * created in the store's own directory. Each server moves its own value files, since the addresses
- * of values are its own.
+ * later than the table file says.  So a store that has moved back, or further, is not sent to a
+ * tablespace that was dropped since.  MOVE is flushed before the table file is replaced, so no
+ * other MOVE ever ends there.  Redo does not need the tablespace: if it does not exist, value files
+ * are created in the store's own directory.  Each server moves its own value files, since the
+ * addresses of values are its own.
  *
- * A tablespace is left when its directory has no file. The maintainer removes the directory, and
- * then the table file ceases to name it. After a crash in between the table file names a directory
- * that does not exist. The name is removed when the store has been opened or is to follow again,
- * unless a value file is missing, which may be there. A directory that ALTER or step 1 has made in
+ * A tablespace is left when its directory has no file.  The maintainer removes the directory, and
+ * then the table file ceases to name it.  After a crash in between the table file names a directory
+ * that does not exist.  The name is removed when the store has been opened or is to follow again,
+ * unless a value file is missing, which may be there.  A directory that ALTER or step 1 has made in
  * vain is removed in the same way.
  */
 #include "postgres.h"
@@ -69,7 +69,7 @@ remove_leaving(KvStoreShape *shape, Oid tablespace)
 		shape->leaving[i] = shape->leaving[--shape->nleaving];
 }
 
-/* Gives the shape another tablespace. False: there is no capacity to keep the present one. */
+/* Gives the shape another tablespace.  False: there is no capacity to keep the present one. */
 static bool
 give_tablespace(KvStoreShape *shape, Oid tablespace)
 {
@@ -84,7 +84,7 @@ give_tablespace(KvStoreShape *shape, Oid tablespace)
 	return true;
 }
 
-/* Copies the tablespaces of a table file to shared memory. Registry lock held. */
+/* Copies the tablespaces of a table file to shared memory.  Registry lock held. */
 static void
 note(const KvStoreKey *key, const KvStoreShape *shape)
 {
@@ -98,7 +98,7 @@ note(const KvStoreKey *key, const KvStoreShape *shape)
 	memcpy(store->shape.leaving, shape->leaving, sizeof(shape->leaving));
 }
 
-/* Writes the table file with another shape. Registry lock held. */
+/* Writes the table file with another shape.  Registry lock held. */
 static void
 replace_file(const KvStoreKey *key, const KvStoreShape *wanted)
 {
@@ -113,7 +113,7 @@ replace_file(const KvStoreKey *key, const KvStoreShape *wanted)
 	pfree(schema.data);
 }
 
-/* Makes the store follow. Registry lock held. */
+/* Makes the store follow.  Registry lock held. */
 static void
 follow(KvStore *store, Oid tablespace)
 {
@@ -203,10 +203,10 @@ kv_move_begin(KvStore *store)
 }
 
 /*
- * Renames a directory of which the table file does not know. This server is then a copy of a
- * running server, with a newer state of the tablespace. Redo writes these files again, and may have
- * used their names. So the directory is renamed, durably, before the table file names it; *target
- * is its new name, which has the form of a dropped store's.
+ * Renames a directory of which the table file does not know.  This server is then a copy of a
+ * running server, with a newer state of the tablespace.  Redo writes these files again, and may
+ * have used their names.  So the directory is renamed, durably, before the table file names it;
+ * *target is its new name, which has the form of a dropped store's.
  */
 static void
 set_strays_aside(const char *directory, Oid tablespace, char *target)
@@ -256,7 +256,7 @@ kv_move_redo(KvStore *store, Oid tablespace, uint64 lsn)
 	kv_compactor_wake();
 }
 
-/* Ceases to name the tablespace if its directory was removed. Registry lock held exclusively. */
+/* Ceases to name the tablespace if its directory was removed.  Registry lock held exclusively. */
 static void
 take_off(const KvStoreKey *key, Oid tablespace)
 {
@@ -292,8 +292,8 @@ kv_space_leave(const KvStoreKey *key, uint64 id, Oid tablespace)
 }
 
 /*
- * Is a value file missing that the shard lists, before and after the check? The check of files runs
- * without the lock.
+ * Is a value file missing that the shard lists, before and after the check?  The check of files
+ * runs without the lock.
  */
 static bool
 shard_misses_value_file(KvStore *store, uint32 shard_id)

@@ -2,7 +2,7 @@
  * registry.c
  *		The known tables and stores: two hash tables in shared memory.
  *
- * Locks: KvRegistry.lock guards both. The functions of lifecycle/ fill them.
+ * Locks: KvRegistry.lock guards both.  The functions of lifecycle/ fill them.
  */
 #include "postgres.h"
 

@@ -2,7 +2,7 @@
  * release.c
  *		Removal of value files: they are renamed when nothing needs them, and freed later.
  *
- * A retired value file (retired.c) that no other shard needs (shared.c) is renamed. The maintainer
+ * A retired value file (retired.c) that no other shard needs (shared.c) is renamed.  The maintainer
  * frees files with such a name step by step (lifecycle/free.c), and reports the freed bytes.
  */
 #include "postgres.h"

@@ -2,27 +2,27 @@
  * retired.c
  *		Value files that have left the list of their shard, until their files can be removed.
  *
- * A merge of all runs counts what it emits, by value file. A compaction input of which it emits
+ * A merge of all runs counts what it emits, by value file.  A compaction input of which it emits
  * nothing (kv_value_file_may_be_input) leaves the list with the manifest of that merge: no entry
- * names it, and none ever will (I 15). It is retired, because its file may still be needed:
+ * names it, and none ever will (I 15).  It is retired, because its file may still be needed:
  *
  * - An image that was captured before lists it, and a shard that is set back to that image needs
- *   it. So the file stays until an image is durable that was captured later.
+ *   it.  So the file stays until an image is durable that was captured later.
  * - A base backup is being taken: its copy begins at an older image.
- * - At level 'keys' the WAL has BATCH records that name addresses in it. Redo puts their entries on
- *   top of the image's, which name the addresses to which the values were moved. So the file stays
- *   until a checkpoint is complete whose redo pointer is after the end that the WAL had when the
- *   value file retired. No redo begins before that.
- * - An open transaction may have put values into it that were moved since. At level 'keys' the
- *   BATCH of that transaction names the old addresses. So a retired value file is synced like a
+ * - At level 'keys' the WAL has BATCH records that name addresses in it.  Redo puts their entries
+ *   on top of the image's, which name the addresses to which the values were moved.  So the file
+ *   stays until a checkpoint is complete whose redo pointer is after the end that the WAL had when
+ *   the value file retired.  No redo begins before that.
+ * - An open transaction may have put values into it that were moved since.  At level 'keys' the
+ *   BATCH of that transaction names the old addresses.  So a retired value file is synced like a
  *   listed one, until all of it has been synced.
  *
- * The list of retired value files is lost when the server ends. Stores that begin at their images
+ * The list of retired value files is lost when the server ends.  Stores that begin at their images
  * miss nothing: the files of the image are in the list, and the others are removed after recovery
- * or redo. At level 'none' the manifest counts. Files that only the newest image lists are retired
- * again, and wait for the next image.
+ * or redo.  At level 'none' the manifest counts.  Files that only the newest image lists are
+ * retired again, and wait for the next image.
  *
- * Readers pin nothing. A reader that finds a value's file removed looks the key up again (I 16).
+ * Readers pin nothing.  A reader that finds a value's file removed looks the key up again (I 16).
  */
 #include "postgres.h"
 
@@ -126,7 +126,7 @@ kv_counts_add(KvCounts *counts, KvLocation location, uint32 len, bool uncertain)
 
 /* ---- leaving the list ---- */
 
-/* Grows the list. Takes the shard's lock; false: there is no memory. */
+/* Grows the list.  Takes the shard's lock; false: there is no memory. */
 static bool
 grow(KvShard *shard, int room)
 {
@@ -205,7 +205,7 @@ take_count(const KvShard *shard, KvShardValueFile *value_file, const KvValueFile
 }
 
 /*
- * Subtracts what had died before counting began, which was not counted as live. Another count may
+ * Subtracts what had died before counting began, which was not counted as live.  Another count may
  * have done so already.
  */
 static void

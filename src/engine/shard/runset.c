@@ -2,11 +2,12 @@
  * runset.c
  *		The runs of a shard, and which of a key's versions a reader sees.
  *
- * From the newest to the oldest, the versions of a key are in the active memtable, in the immutable
- * one (while a flush runs), in the unfrozen runs and in the base run. A reader searches both
- * memtables under the shard's lock. Runs are immutable and are searched without the lock. A reader
- * first notes the generation of the run list and searches the runs. Then it takes the lock and
- * checks that the shard still has the generation; otherwise it starts again (I 7).
+ * The newest versions of a key are in the active memtable.  Older ones are in the immutable
+ * memtable (while a flush runs), then in the unfrozen runs, and the oldest in the base run.  A
+ * reader searches both memtables under the shard's lock.  Runs are immutable and are searched
+ * without the lock.  A reader first notes the generation of the run list and searches the runs.
+ * Then it takes the lock and checks that the shard still has the generation; otherwise it starts
+ * again (I 7).
  */
 #include "postgres.h"
 
@@ -90,7 +91,7 @@ kv_runset_forget(const KvStore *store)
 	}
 }
 
-/* Maps the present runs of the shard. False: one was removed in between. */
+/* Maps the present runs of the shard.  False: one was removed in between. */
 static bool
 load_runset(KvStore *store, uint32 shard_id, KvRunSet *set)
 {

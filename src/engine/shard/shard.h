@@ -3,20 +3,20 @@
  *		Stores and shards in shared memory, and a reader's view of the runs of a shard.
  *
  * Locks: KvShard.lock guards the shard's two memtables, its run list, its write buffers, its log
- * position and the list of its value files. No process holds it across a system call that touches a
- * device (I 7). A write may need such a call: for value space, a free write buffer, or memory in
- * the memtable. It then releases the lock, makes the call, and starts again from the lookup.
- * KvRegistry.lock guards the hash tables. A pin keeps a store in shared memory, not its table.
+ * position and the list of its value files.  No process holds it across a system call that touches
+ * a device (I 7).  A write may need such a call: for value space, a free write buffer, or memory in
+ * the memtable.  It then releases the lock, makes the call, and starts again from the lookup.
+ * KvRegistry.lock guards the hash tables.  A pin keeps a store in shared memory, not its table.
  *
- * Routes: The map of a store says which shard has which keys. A map is immutable and has a number;
- * a change of bounds replaces the map under KvStore.map_lock. A route is the answer of a map for a
- * key. Each process uses its own copy of the map, so a route may be outdated at once. To read or
+ * Routes: The map of a store says which shard has which keys.  A map is immutable and has a number;
+ * a change of bounds replaces the map under KvStore.map_lock.  A route is the answer of a map for a
+ * key.  Each process uses its own copy of the map, so a route may be outdated at once.  To read or
  * write a key, a process therefore takes the shard's lock, and then checks that the route still
- * holds. The descriptor of a shard keeps its address until the store is dropped. No route to a
+ * holds.  The descriptor of a shard keeps its address until the store is dropped.  No route to a
  * shard holds once the shard has left the map.
  *
- * Runs: kv_shard_runs maps files, so the caller holds no lock. It raises ERROR for a damaged run. A
- * run set belongs to one process, and is valid while the shard has the same generation.
+ * Runs: kv_shard_runs maps files, so the caller holds no lock.  It raises ERROR for a damaged run.
+ * A run set belongs to one process, and is valid while the shard has the same generation.
  */
 #ifndef KV_SHARD_H
 #define KV_SHARD_H
@@ -96,7 +96,7 @@ typedef enum KvJobPhase
 
 /*
  * Bytes that have died in a shard since its value files were counted, by the transactions that
- * replaced or deleted them (dying.c). No snapshot needs such bytes once these transactions have
+ * replaced or deleted them (dying.c).  No snapshot needs such bytes once these transactions have
  * ended for all snapshots.
  */
 #define KV_DYING_PARTS	8
@@ -293,8 +293,8 @@ struct KvStore
 	pg_atomic_uint32 state;		/* KvStoreState */
 	ConditionVariable opened;
 	/*
-	 * Workers that hold a pointer without a relation lock. Pins keep a dropped store in memory, but
-	 * not its write buffers.
+	 * Workers that hold a pointer without a relation lock.  Pins keep a dropped store in memory,
+	 * but not its write buffers.
 	 */
 	pg_atomic_uint32 pins;
 
@@ -338,7 +338,7 @@ struct KvStore
 #define kv_stat_add(store, what, n) \
 	pg_atomic_fetch_add_u64(&(store)->counters[what], (n))
 
-/* One table and its generations. The newest generation counts if its creator has committed. */
+/* One table and its generations.  The newest generation counts if its creator has committed. */
 typedef struct KvTableEntry
 {
 	Oid			dboid;			/* hash key, together with relid */
@@ -353,7 +353,7 @@ typedef struct KvTableEntry
 #define kv_retired(shard)	((KvRetired *) kv_address((shard)->retired))
 
 /*
- * Descriptors by shard id. A replaced directory stays allocated for processes that still read it.
+ * Descriptors by shard id.  A replaced directory stays allocated for processes that still read it.
  */
 typedef struct KvDirectory
 {
@@ -381,7 +381,7 @@ kv_shard(const KvStore *store, uint32 shard_id)
 /* shard/runset.c */
 
 /*
- * Are the values of a shard's largest run stored in key order? Runs do not change, so a process
+ * Are the values of a shard's largest run stored in key order?  Runs do not change, so a process
  * determines this once.
  */
 typedef enum KvRunOrder
@@ -419,18 +419,18 @@ typedef struct KvRoute
 	uint32		map_number;
 } KvRoute;
 
-/* The shard whose range has the key. The store is open; the caller holds no shard lock. */
+/* The shard whose range has the key.  The store is open; the caller holds no shard lock. */
 extern KvRoute kv_route(const KvStore *store, KvKey key);
 /*
  * The shard where a scan of keys begins: upwards from start, downwards from the last key before
- * start. With data NULL the scan begins at the lowest key, or at the highest. *edge is the end of
+ * start.  With data NULL the scan begins at the lowest key, or at the highest.  *edge is the end of
  * the shard's range in that direction: upwards the next shard's first key, downwards the shard's
- * own first key. With data NULL no shard follows. The bytes are stored in edge_bytes.
+ * own first key.  With data NULL no shard follows.  The bytes are stored in edge_bytes.
  */
 extern KvRoute kv_route_part(const KvStore *store, KvKey start, bool backward, KvKey *edge,
 							 uint8 edge_bytes[KV_MAX_KEY]);
 
-/* Does the route still hold? The caller holds the shard's lock. */
+/* Does the route still hold?  The caller holds the shard's lock. */
 static inline bool
 kv_route_holds(const KvShard *shard, KvRoute route)
 {
@@ -445,7 +445,7 @@ kv_shard_for(const KvStore *store, const uint8 *key, int keylen)
 }
 
 /*
- * registry.c: A process that waits for a compaction of the shard makes the compaction hurry. It
+ * registry.c: A process that waits for a compaction of the shard makes the compaction hurry.  It
  * calls kv_shard_await at least once a second.
  */
 extern void kv_shard_await(KvShard *shard);
@@ -453,18 +453,18 @@ extern bool kv_shard_is_awaited(const KvShard *shard);
 extern uint32 kv_shard_first(const KvStore *store);	/* shard with the lowest keys */
 extern uint32 kv_shard_last(const KvStore *store);	/* shard with the highest keys */
 /*
- * The shard at a position, counted from 0, and its first key, palloc'd. bound may be NULL. False:
+ * The shard at a position, counted from 0, and its first key, palloc'd.  bound may be NULL.  False:
  * the map has no such position.
  */
 extern bool kv_shard_at(const KvStore *store, uint32 position, uint32 *shard_id, KvKey *bound);
 /*
- * The range of a shard, palloc'd, and the number of the map that has it. hi->data is NULL if the
- * range has no end. False: the map does not have the shard.
+ * The range of a shard, palloc'd, and the number of the map that has it.  hi->data is NULL if the
+ * range has no end.  False: the map does not have the shard.
  */
 extern bool kv_shard_range(const KvStore *store, uint32 shard_id, KvKey *lo, KvKey *hi,
 						   uint32 *map_number);
 
-/* The neighbor in key order; the last shard is followed by the first. direction is 1 or -1. */
+/* The neighbor in key order; the last shard is followed by the first.  direction is 1 or -1. */
 static inline uint32
 kv_shard_next(const KvStore *store, uint32 shard_id, int direction)
 {
@@ -491,15 +491,15 @@ extern uint32 kv_shard_from(KvStore *store, uint32 shard_id);
 
 /*
  * Every shard in the map, by shard id, followed by those whose bounds have changed during the loop.
- * So the loop meets all keys, some perhaps twice. It holds no shard lock between two shards.
+ * So the loop meets all keys, some perhaps twice.  It holds no shard lock between two shards.
  */
 #define kv_each_shard(store, shard_id) \
 	for (uint32 each_##shard_id[2] = {0, 0}, \
 		 shard_id = kv_each_next(store, each_##shard_id, KV_NO_SHARD); \
 		 shard_id != KV_NO_SHARD; shard_id = kv_each_next(store, each_##shard_id, shard_id))
 /*
- * The shard after this one, or KV_NO_SHARD; for KV_NO_SHARD the first. The caller keeps each, which
- * begins as {0, 0}, from one call to the next.
+ * The shard after this one, or KV_NO_SHARD; for KV_NO_SHARD the first.  The caller keeps each,
+ * which begins as {0, 0}, from one call to the next.
  */
 extern uint32 kv_each_next(KvStore *store, uint32 each[2], uint32 shard_id);
 
@@ -515,30 +515,30 @@ extern uint32 kv_descriptor_from(KvStore *store, uint32 shard_id);
 extern KvMap *kv_map_present(KvStore *store);	/* palloc'd */
 /*
  * Allocates shared memory for a new map, and descriptors for the shards that the map adds; these
- * are in no map yet, and all zero. False: there is no memory. The caller passes the memory to
- * kv_map_publish, or frees it with kv_map_give_up. The descriptors stay for later shards with these
- * ids.
+ * are in no map yet, and all zero.  False: there is no memory.  The caller passes the memory to
+ * kv_map_publish, or frees it with kv_map_give_up.  The descriptors stay for later shards with
+ * these ids.
  */
 extern bool kv_map_prepare(KvStore *store, const KvMap *map, dsa_pointer *room);
 extern void kv_map_give_up(dsa_pointer room);
 /*
- * Replaces the map in use. changed lists, by shard id, the n shards whose bounds differ in the new
- * map or which it does not have. The shards that the new map adds are complete.
+ * Replaces the map in use.  changed lists, by shard id, the n shards whose bounds differ in the new
+ * map or which it does not have.  The shards that the new map adds are complete.
  */
 extern void kv_map_publish(KvStore *store, const KvMap *map, dsa_pointer room,
 						   const uint32 *changed, int n);
 /*
  * While the store is being opened: allocates memory for this map and descriptors of its shards, all
- * zero except for what the map says. False: there is no shared memory, and nothing is changed.
+ * zero except for what the map says.  False: there is no shared memory, and nothing is changed.
  */
 extern bool kv_map_begin(KvStore *store, const KvMap *map);
-/* Frees the map and the descriptors. No process uses the store any more. */
+/* Frees the map and the descriptors.  No process uses the store any more. */
 extern void kv_map_free(KvStore *store);
 extern Size kv_map_memory(const KvMap *map);	/* bytes that kv_map_begin needs */
 extern void kv_map_set_state(KvStore *store, KvMapState state);
 extern bool kv_map_is_done(const KvStore *store);
 /*
- * May files be removed that no shard in the map needs? Not while images of shards that have left
+ * May files be removed that no shard in the map needs?  Not while images of shards that have left
  * the map may list them.
  */
 extern bool kv_map_lets_go(const KvStore *store);
@@ -548,7 +548,7 @@ extern bool kv_map_claim(KvStore *store);	/* from DONE to CHANGING; false: it is
 /* Fills in the identity that the header of this run must have. */
 extern void kv_store_ids(const KvStore *store, uint32 shard, uint32 number, KvRunIds *ids);
 /*
- * The shard's runs, mapped; valid until the next call for any shard. After taking the shard's lock
+ * The shard's runs, mapped; valid until the next call for any shard.  After taking the shard's lock
  * the caller checks that the shard still has the generation of the set.
  */
 extern const KvRunSet *kv_shard_runs(KvStore *store, uint32 shard_id);
@@ -576,9 +576,9 @@ extern void kv_runset_forget(const KvStore *store);
  * ---- valuefiles.c ----
  *
  * A value file is created OPEN (buffer/largevalue.c) and takes write buffers and large values until
- * one does not fit. Then it is CLOSED, and the next one is created. A shard has at most one open
- * value file; if it has none, it gets one with its next value. Recovery adds a value file to the
- * list when it meets an entry that names it. The caller holds the shard's lock, in exclusive mode
+ * one does not fit.  Then it is CLOSED, and the next one is created.  A shard has at most one open
+ * value file; if it has none, it gets one with its next value.  Recovery adds a value file to the
+ * list when it meets an entry that names it.  The caller holds the shard's lock, in exclusive mode
  * where a comment begins with "Exclusively", unless the comment says otherwise.
  */
 /*
@@ -589,19 +589,19 @@ extern int	kv_first_from(const void *items, Size size, int n, KvAddress address)
 /* The value file with this address; NULL: the list does not have it. */
 extern KvShardValueFile *kv_value_file_find(const KvShard *shard, KvAddress address);
 /*
- * Moves a list of *n items to one with capacity for wanted items. False: there is no memory. The
- * caller is the one process that may grow this list. It does not hold the shard's lock, which this
+ * Moves a list of *n items to one with capacity for wanted items.  False: there is no memory.  The
+ * caller is the one process that may grow this list.  It does not hold the shard's lock, which this
  * function takes.
  */
 extern bool kv_shard_list_grow(KvShard *shard, dsa_pointer *list, Size item, const int *n,
 							   int *room, int wanted);
 /*
- * Makes capacity for n more. False: there is no memory. The caller holds extend_lock exclusively,
+ * Makes capacity for n more.  False: there is no memory.  The caller holds extend_lock exclusively,
  * or is the only process that knows the shard; it does not hold the shard's lock.
  */
 extern bool kv_value_files_make_room(KvShard *shard, int n);
 /*
- * Exclusively: adds a closed value file that the list does not have. The list has capacity for it.
+ * Exclusively: adds a closed value file that the list does not have.  The list has capacity for it.
  */
 extern KvShardValueFile *kv_value_file_add(KvShard *shard, const KvValueFile *value_file);
 /* Exclusively: other shards list the value file, too; share bytes of it count as this shard's. */
@@ -610,20 +610,20 @@ extern void kv_value_file_divide(KvShard *shard, KvShardValueFile *value_file, u
 extern void kv_value_file_grown(KvShard *shard, KvShardValueFile *value_file, int64 bytes);
 /* Exclusively: makes the value file the open one; allocated is the size of its file. */
 extern void kv_value_file_open(KvShard *shard, KvShardValueFile *value_file, uint64 allocated);
-/* Exclusively: closes the open value file, if there is one. No write buffer is open. */
+/* Exclusively: closes the open value file, if there is one.  No write buffer is open. */
 extern void kv_value_file_close(KvShard *shard);
 /* Exclusively: takes bytes of the open value file, or gives them back if negative. */
 extern void kv_tail_move(KvStore *store, KvShard *shard, int64 bytes);
 /*
  * The class of the next value file, if it is to hold a value of len bytes: its size is at least a
- * 24th of the shard and four times the value. The class only rises, since each change takes a
- * volume, and volumes are few. So the last value file that a shard has created has its highest
+ * 24th of the shard and four times the value.  The class only rises, since each change takes a
+ * volume, and volumes are few.  So the last value file that a shard has created has its highest
  * address.
  */
 extern int	kv_value_file_next_class(const KvShard *shard, Size len);
 /*
- * In recovery, without a lock: fills the list from the manifest. durable: the contents of the value
- * files are durable, too. False: there is no memory.
+ * In recovery, without a lock: fills the list from the manifest.  durable: the contents of the
+ * value files are durable, too.  False: there is no memory.
  */
 extern bool kv_value_files_load(KvShard *shard, const KvManifest *manifest, bool durable);
 /*
@@ -636,21 +636,21 @@ extern void kv_shard_describe(const KvShard *shard, KvManifest *manifest);
 extern void kv_value_files_free(KvShard *shard); /* no process uses the shard any more */
 
 /* ---- move.c; kv_store_follow and others are in engine.h ---- */
-/* COMMIT: notes that the store is to follow to this tablespace. Neither raises nor allocates. */
+/* COMMIT: notes that the store is to follow to this tablespace.  Neither raises nor allocates. */
 extern void kv_move_want(const KvStoreKey *key, Oid tablespace);
-/* Makes the store follow, if that is noted; false: it is not. On ERROR it stays noted. */
+/* Makes the store follow, if that is noted; false: it is not.  On ERROR it stays noted. */
 extern bool kv_move_begin(KvStore *store);
 /* Replays the MOVE record that ends at lsn. */
 extern void kv_move_redo(KvStore *store, Oid tablespace, uint64 lsn);
 /*
  * The maintainer removes the directory of the store with this id in a tablespace, if the directory
- * is empty and takes no new value files. Then the table file ceases to name it.
+ * is empty and takes no new value files.  Then the table file ceases to name it.
  */
 extern void kv_space_leave(const KvStoreKey *key, uint64 id, Oid tablespace);
 /*
- * Removes from the table file tablespaces where the store has no directory. Does nothing if a value
- * file is missing that a shard lists: it may be in such a tablespace, whose link or file system was
- * not restored.
+ * Removes from the table file tablespaces where the store has no directory.  Does nothing if a
+ * value file is missing that a shard lists: it may be in such a tablespace, whose link or file
+ * system was not restored.
  */
 extern void kv_spaces_tidy(KvStore *store);
 
@@ -660,27 +660,29 @@ extern void kv_volume_gucs(void);	/* at load: defines settings of tests */
 extern void kv_volumes_find(KvStore *store, const KvFound *found);
 extern void kv_volume_note(KvStore *store, KvAddress address);	/* its volume is not free */
 /*
- * Takes a volume that no other shard has, nor gets before the store is opened again. In redo it is
- * also one that no record still to be replayed names. The volume is of the class, or, if that has
- * none, of a larger one. 0: there is none.
+ * Takes a volume that no other shard has, nor gets before the store is opened again.  In redo it is
+ * also one that no record still to be replayed names.  The volume is of the class, or, if that has
+ * none, of a larger one.  0: there is none.
  */
 extern uint32 kv_volume_take(KvStore *store, int class);
 
-/* Is it the shard's open value file? A file of an older library may have address 0; it never is. */
+/*
+ * Is it the shard's open value file?  A file of an older library may have address 0; it never is.
+ */
 static inline bool
 kv_value_file_is_open(const KvShard *shard, const KvShardValueFile *value_file)
 {
 	return shard->open_address != 0 && value_file->value_file.address == shard->open_address;
 }
 
-/* Has the shard left the map, or is it about to? Then nothing is written to it. Lock held. */
+/* Has the shard left the map, or is it about to?  Then nothing is written to it.  Lock held. */
 static inline bool
 kv_shard_is_leaving(const KvShard *shard)
 {
 	return shard->halted || shard->bounds_since == KV_NOT_IN_MAP;
 }
 
-/* The end of the bytes that are taken in a value file of the shard. Lock held. */
+/* The end of the bytes that are taken in a value file of the shard.  Lock held. */
 static inline KvAddress
 kv_value_file_end(const KvShard *shard, const KvShardValueFile *value_file)
 {
@@ -689,7 +691,7 @@ kv_value_file_end(const KvShard *shard, const KvShardValueFile *value_file)
 }
 
 /*
- * The taken bytes of a value file that count as this shard's. Each byte counts in one shard. Lock
+ * The taken bytes of a value file that count as this shard's.  Each byte counts in one shard.  Lock
  * held.
  */
 static inline uint64
@@ -722,18 +724,18 @@ extern uint64 kv_dying_kept(const KvDying *dying, uint64 horizon);
 extern void kv_value_file_note_dead(KvStore *store, KvShard *shard, const KvVersion *version,
 									uint64 xid);
 /*
- * Exclusively: redo has written this version without looking up the version that it replaces. Adds
+ * Exclusively: redo has written this version without looking up the version that it replaces.  Adds
  * the bytes of the shard that must be counted for this reason.
  */
 extern void kv_shard_note_redone(KvShard *shard, const KvVersion *version);
-/* Estimate of the live bytes of a value file; at most the used bytes. Lock held. */
+/* Estimate of the live bytes of a value file; at most the used bytes.  Lock held. */
 extern uint64 kv_value_file_live(const KvShard *shard, const KvShardValueFile *value_file);
 /*
- * May the value file become a compaction input (I 15)? It is closed, no transaction is running that
- * has reserved a large value in it, and all entries that name it are in runs. horizon is
- * kv_xid_horizon(). Once true, the answer stays true. A compaction sets KV_VALUE_FILE_INPUT under
- * the exclusive lock on value files for which this is true. It clears the flag of those that are
- * not empty when it ends. Lock held.
+ * May the value file become a compaction input (I 15)?  It is closed, no transaction is running
+ * that has reserved a large value in it, and all entries that name it are in runs.  horizon is
+ * kv_xid_horizon().  Once true, the answer stays true.  A compaction sets KV_VALUE_FILE_INPUT under
+ * the exclusive lock on value files for which this is true.  It clears the flag of those that are
+ * not empty when it ends.  Lock held.
  */
 extern bool kv_value_file_may_be_input(const KvShard *shard, const KvShardValueFile *value_file,
 									   uint64 horizon);
@@ -743,7 +745,7 @@ extern bool kv_value_file_may_be_input(const KvShard *shard, const KvShardValueF
 extern int	kv_files_runs(const KvShardFiles *files, uint32 *runs);
 extern bool kv_files_name_run(const KvShardFiles *files, uint32 number);
 /*
- * Unlinks a run or a log, unless the shard, an image or a backup needs it. Takes the shard's lock.
+ * Unlinks a run or a log, unless the shard, an image or a backup needs it.  Takes the shard's lock.
  */
 extern void kv_file_release(KvStore *store, uint32 shard_id, KvFileKind kind, uint32 number);
 /* Unlinks all files found of a shard that are not needed. */
@@ -751,8 +753,8 @@ extern void kv_files_release(KvStore *store, uint32 shard_id, const KvFoundFile 
 
 /* ---- gone.c ---- */
 /*
- * Unmaps runs and closes value files that were removed, if there may be any. Called at the end of a
- * transaction and at the start of a worker's loop, where no run set or file is in use. Never
+ * Unmaps runs and closes value files that were removed, if there may be any.  Called at the end of
+ * a transaction and at the start of a worker's loop, where no run set or file is in use.  Never
  * raises.
  */
 extern void kv_files_let_go(void);
@@ -796,15 +798,15 @@ extern void kv_registry_gucs(void);	/* at load: defines its settings */
 extern HTAB *kv_store_hash;
 extern HTAB *kv_table_hash;
 /*
- * Finds a store in any state; NULL: not known. The caller holds the registry lock, except in redo.
+ * Finds a store in any state; NULL: not known.  The caller holds the registry lock, except in redo.
  */
 extern KvStore *kv_store_find(Oid dboid, Oid relid, uint32 generation);
 /* NULL: dropped, or not loaded; takes the registry lock */
 extern KvStore *kv_store_live(const KvStoreKey *key);
 extern bool kv_store_is_known(const KvStoreKey *key);	/* in any state; takes the registry lock */
 /*
- * The stores in this state, of a database or of all (InvalidOid), each with a pin. The list is
- * palloc'd; kv_stores_unpin frees it. Takes the registry lock. The state may change as soon as it
+ * The stores in this state, of a database or of all (InvalidOid), each with a pin.  The list is
+ * palloc'd; kv_stores_unpin frees it.  Takes the registry lock.  The state may change as soon as it
  * is released.
  */
 extern List *kv_stores_pin_state(Oid dboid, KvStoreState state);

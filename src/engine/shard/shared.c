@@ -3,13 +3,13 @@
  *		Value files that several shards list.
  *
  * A split moves no values: each new shard lists the value files of the old shard that its entries
- * name, and empties them for itself. The shard that retires such a file last removes it. At level
+ * name, and empties them for itself.  The shard that retires such a file last removes it.  At level
  * 'keys', redo may also put an entry of an older map into a shard that did not list its value file.
- * So in a store that has had other maps than its first, every value file is searched for in all
- * shards before it is released, whether or not it is marked SHARED.
+ * So once a store has had another map than its first, all shards are searched for a value file
+ * before it is released, whether or not it is marked SHARED.
  *
- * The bytes of a shared value file are counted once. Each shard has a share of them, in proportion
- * to its live bytes in the file. When a shard retires the file, another one takes over its share.
+ * The bytes of a shared value file are counted once.  Each shard has a share of them, in proportion
+ * to its live bytes in the file.  When a shard retires the file, another one takes over its share.
  */
 #include "postgres.h"
 
@@ -39,8 +39,8 @@ find_sharer(KvStore *store, uint32 shard_id, KvAddress address)
 }
 
 /*
- * Adds bytes of the value file to the shard's share. False: the shard does not have the file. Lock
- * held.
+ * Adds bytes of the value file to the shard's share.  False: the shard does not have the file.
+ * Lock held.
  */
 static bool
 take_share(KvShard *shard, KvAddress address, uint64 bytes)
@@ -71,7 +71,7 @@ hand_on(KvShard *other, KvAddress address, uint64 bytes)
 }
 
 /*
- * Commits may still have to sync value files of shards that have left the map. Excludes this file.
+ * Commits may still have to sync value files of shards that have left the map.  Excludes this file.
  */
 static void
 forget_in_left(KvStore *store, KvAddress address)

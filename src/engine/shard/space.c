@@ -3,17 +3,17 @@
  *		The space that the values of a store take, by its lists of value files; the space limit.
  *
  * With L live bytes, a store is compacted from L + 0.93 (a - 1) L bytes on, down to L + 0.9 (a - 1)
- * L. Where K is larger than three quarters of (a - 1) L, the marks are about L + K + (a - 1) L / 5.
- * Between start and limit, writers take space until a compaction has made some.
+ * L.  Where K is larger than three quarters of (a - 1) L, the marks are about L + K + (a - 1) L /
+ * 5. Between start and limit, writers take space until a compaction has made some.
  *
  * Value files are emptied whole, and the open one is not emptied, so each shard gets an allowance:
- * the size of its next value file. The constant c is this for all shards, and what one compaction
- * job moves, which exists twice until the emptied files are removed. A job moves a tenth of a
- * shard, at most 256 MB, or one value file. If the index is larger than that, a job moves as much
+ * the size of its next value file.  The constant c is this for all shards, and what one compaction
+ * job moves, which exists twice until the emptied files are removed.  A job moves a tenth of a
+ * shard, at most 256 MB, or one value file.  If the index is larger than that, a job moves as much
  * as the index has, up to a quarter of the shard's live bytes.
  *
- * Files that are retired for a backup do not count, since no compaction helps. At level 'keys'
- * retired files wait for a checkpoint. Beyond twice the amount that requests a checkpoint they
+ * Files that are retired for a backup do not count, since no compaction helps.  At level 'keys'
+ * retired files wait for a checkpoint.  Beyond twice the amount that requests a checkpoint they
  * count, so that writers wait for the next one, which then starts at once.
  */
 #include "postgres.h"
@@ -98,8 +98,8 @@ kv_space_pays(uint64 used, uint64 live)
 }
 
 /*
- * Sets the size of a job. A job is short, but rewrites the whole index and so must be worth that.
- * It empties at least one value file. Lock held.
+ * Sets the size of a job.  A job is short, but rewrites the whole index and so must be worth that.
+ * It empties at least one value file.  Lock held.
  */
 static void
 measure(const KvShard *shard, KvShardSpace *space)
@@ -200,7 +200,7 @@ kv_space_wants_checkpoint(const KvStoreSpace *space)
 }
 
 /*
- * Adds retired files and files being written to the counts. Bytes set aside for manual and sort
+ * Adds retired files and files being written to the counts.  Bytes set aside for manual and sort
  * jobs stay so until these jobs have ended and the files that they have emptied are freed.
  */
 static void
@@ -317,7 +317,7 @@ kv_space_taken(KvStore *store)
  */
 
 /*
- * Is the store short of space by an account that is at most so old? Counts again if needed, unless
+ * Is the store short of space by an account that is at most so old?  Counts again if needed, unless
  * another writer has begun to.
  */
 static bool

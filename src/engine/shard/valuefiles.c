@@ -2,8 +2,8 @@
  * valuefiles.c
  *		The list of a shard's value files in shared memory.
  *
- * The list is an array in the area, sorted by address. A full array is replaced by a larger one
- * under the shard's lock. The memory for it is allocated before, under extend_lock, which every
+ * The list is an array in the area, sorted by address.  A full array is replaced by a larger one
+ * under the shard's lock.  The memory for it is allocated before, under extend_lock, which every
  * process holds that adds a value file.
  */
 #include "postgres.h"

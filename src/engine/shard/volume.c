@@ -2,21 +2,21 @@
  * volume.c
  *		The volumes of a store's addresses that are free for its shards.
  *
- * A shard takes a volume when it makes its first value file, or the first one of another class. No
+ * A shard takes a volume when it makes its first value file, or the first one of another class.  No
  * other shard makes value files there until the store is opened again, because an address is used
- * only once between two starts. The next shard with the same id continues in the volume
+ * only once between two starts.  The next shard with the same id continues in the volume
  * (split/shardid.c).
  *
  * When a store is opened, every volume is free that has no file and that no shard continues, by its
- * manifest or its image. Only the longest ranges of free volumes are remembered; a later start
- * finds the others again. So volumes are needed for existing files, and for files made between two
+ * manifest or its image.  Only the longest ranges of free volumes are remembered; a later start
+ * finds the others again.  So volumes are needed for existing files, and for files made between two
  * starts.
  *
- * At level 'keys', a value file that was lost in a power failure is named only by WAL records. Redo
- * meets these in any order, and until it has met them all it must not give such a volume to another
- * shard. So there redo takes volumes of the upper half of a class, from its end, and sessions take
- * those of the lower half, from its beginning. Each half has its own remembered ranges. Otherwise
- * the longer ranges of one half might leave the other none.
+ * At level 'keys', a value file that was lost in a power failure is named only by WAL records.
+ * Redo meets these in any order, and until it has met them all it must not give such a volume to
+ * another shard.  So there redo takes volumes of the upper half of a class, from its end, and
+ * sessions take those of the lower half, from its beginning.  Each half has its own remembered
+ * ranges.  Otherwise the longer ranges of one half might leave the other none.
  */
 #include "postgres.h"
 

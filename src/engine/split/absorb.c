@@ -2,11 +2,11 @@
  * absorb.c
  *		Removes a shard without entries; a neighbour takes over its range.
  *
- * The shard has no entries, so nothing is copied. No entry names the value files that it still
- * lists; the neighbour retires them. A shard is not empty while a transaction is running that has
+ * The shard has no entries, so nothing is copied.  No entry names the value files that it still
+ * lists; the neighbour retires them.  A shard is not empty while a transaction is running that has
  * reserved a large value in it: the value may be about to be written.
  *
- * At level none the previous map may count again after a power loss. Entries of the shard's keys
+ * At level none the previous map may count again after a power loss.  Entries of the shard's keys
  * that the neighbour's log has received since are lost then (lifecycle/recover.c).
  */
 #include "postgres.h"
@@ -31,7 +31,7 @@ typedef struct KvAbsorption
 	int			nleft;
 } KvAbsorption;
 
-/* Has the shard no entries, and does no process work on it? Lock held. */
+/* Has the shard no entries, and does no process work on it?  Lock held. */
 static bool
 has_nothing(const KvShard *shard)
 {
@@ -41,7 +41,7 @@ has_nothing(const KvShard *shard)
 		shard->maintainer == 0 && shard->compactor == 0;
 }
 
-/* Is no large value about to be written to one of its value files? Lock held. */
+/* Is no large value about to be written to one of its value files?  Lock held. */
 static bool
 awaits_nothing(const KvShard *shard, uint64 horizon)
 {
@@ -74,7 +74,7 @@ kv_shard_is_empty(KvStore *store, uint32 shard_id)
 }
 
 /*
- * Becomes the neighbour's maintainer, which may grow its list of retired value files. False:
+ * Becomes the neighbour's maintainer, which may grow its list of retired value files.  False:
  * another process is.
  */
 static bool
@@ -91,7 +91,7 @@ maintain_neighbour(KvAbsorption *absorption)
 }
 
 /*
- * Takes the shard's roles if it is empty. It stays empty: no process flushes or compacts it from
+ * Takes the shard's roles if it is empty.  It stays empty: no process flushes or compacts it from
  * now on, and writers are halted.
  */
 static bool

@@ -3,8 +3,8 @@
  *		One change of a store's map: which process makes it, and when the new map counts.
  *
  * The map's file is written and synced under another name, so the file is whole whenever it has its
- * own name. Then it is renamed. From the rename until the map counts in memory nothing can fail:
- * the memory that is needed has been allocated before. Writers are halted between the two.
+ * own name.  Then it is renamed.  From the rename until the map counts in memory nothing can fail:
+ * the memory that is needed has been allocated before.  Writers are halted between the two.
  */
 #include "postgres.h"
 
@@ -81,9 +81,9 @@ kv_change_halt(KvChange *change)
 }
 
 /*
- * Halts writers while extend_lock is held. The holder of extend_lock syncs value files for a commit
- * at level keys, or allocates. That takes as long as the device does, and others may wait for the
- * lock as well. So this process waits for the lock while writers still continue.
+ * Halts writers while extend_lock is held.  The holder of extend_lock syncs value files for a
+ * commit at level keys, or allocates.  That takes as long as the device does, and others may wait
+ * for the lock as well.  So this process waits for the lock while writers still continue.
  */
 void
 kv_change_halt_free(KvChange *change)

@@ -2,8 +2,8 @@
  * copy.c
  *		Copies the entries of a shard to runs of the shards that replace it.
  *
- * A run becomes one run of each part that has some of its keys. The parts have equal weights, in
- * bytes of values and entries. The first run that is copied decides where parts begin: the base
+ * A run becomes one run of each part that has some of its keys.  The parts have equal weights, in
+ * bytes of values and entries.  The first run that is copied decides where parts begin: the base
  * run, or the oldest run if there is none.
  */
 #include "postgres.h"
@@ -87,7 +87,7 @@ part_for(KvCopy *copy, KvSource *source, KvKey key)
 	return &copy->parts[source->at];
 }
 
-/* Appends an entry to the part for its key. unfinished: it is not known to be committed. */
+/* Appends an entry to the part for its key.  unfinished: it is not known to be committed. */
 static void
 put(KvCopy *copy, KvSource *source, KvKey key, const KvVersion *version, bool unfinished)
 {

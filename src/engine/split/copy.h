@@ -2,8 +2,8 @@
  * copy.h
  *		Copies the entries of a shard to runs of the shards that replace it.
  *
- * No file names the runs that are made here; only the caller knows them. The first run that is
- * copied decides where the parts begin. Raises ERROR; kv_copy_discard then removes the runs.
+ * No file names the runs that are made here; only the caller knows them.  The first run that is
+ * copied decides where the parts begin.  Raises ERROR; kv_copy_discard then removes the runs.
  */
 #ifndef KV_SPLIT_COPY_H
 #define KV_SPLIT_COPY_H
@@ -40,13 +40,13 @@ typedef struct KvCopy
 /* Begins a copy to the shard ids of a change. */
 extern void kv_copy_begin(KvCopy *copy, const KvChange *change, int most);
 /*
- * Copies a run of the old shard; the caller copies older runs first. False: the file does not
+ * Copies a run of the old shard; the caller copies older runs first.  False: the file does not
  * exist.
  */
 extern bool kv_copy_run(KvCopy *copy, uint32 number, bool base);
 /* Copies a memtable to which no process writes and which no other process frees. */
 extern void kv_copy_memtable(KvCopy *copy, const KvMemtable *memtable);
-/* Removes the copies. False: some files could not be removed. */
+/* Removes the copies.  False: some files could not be removed. */
 extern bool kv_copy_discard(KvCopy *copy);
 
 #endif							/* KV_SPLIT_COPY_H */

@@ -2,12 +2,12 @@
  * cut.c
  *		Ends a shard after its greatest key; a new shard gets the keys above.
  *
- * The new shard has no entries, so nothing is copied. But no key may be written above the bound
- * while the map is made, and that waits for the device. So the map is made first. Then writers are
- * halted to check whether all keys are still less than the bound. If they are not, keys grow fast.
- * The next bound is then further ahead: a multiple of the growth during one try, and a greater
- * multiple at each try. After KV_CUT_TRIES tries the cut is given up for a while, because writers
- * would have to wait for the device.
+ * The new shard has no entries, so nothing is copied.  But no key may be written above the bound
+ * while the map is made, and that waits for the device.  So the map is made first.  Then writers
+ * are halted to check whether all keys are still less than the bound.  If they are not, keys grow
+ * fast.  The next bound is then further ahead: a multiple of the growth during one try, and a
+ * greater multiple at each try.  After KV_CUT_TRIES tries the cut is given up for a while, because
+ * writers would have to wait for the device.
  */
 #include "postgres.h"
 
@@ -81,8 +81,8 @@ key_behind(KvKey key)
 }
 
 /*
- * The key so many steps ahead, if keys have grown from one key to another in one step. Growth is
- * estimated from 8 bytes around the first difference. At least the first key after the second one.
+ * The key so many steps ahead, if keys have grown from one key to another in one step.  Growth is
+ * estimated from 8 bytes around the first difference.  At least the first key after the second one.
  */
 static KvKey
 key_ahead(KvKey from, KvKey to, uint64 steps)
@@ -110,7 +110,7 @@ key_ahead(KvKey from, KvKey to, uint64 steps)
 
 /*
  * Finds the new end of the shard: so many steps ahead of its greatest key, which has grown from
- * another one (data NULL: unknown). False: no key above it may belong to the shard.
+ * another one (data NULL: unknown).  False: no key above it may belong to the shard.
  */
 static bool
 find_bound(const KvChange *change, KvKey from, KvKey greatest, uint64 steps, KvKey *bound)
@@ -129,7 +129,8 @@ find_bound(const KvChange *change, KvKey from, KvKey greatest, uint64 steps, KvK
 }
 
 /*
- * Makes the map and halts writers. False: it cannot be made; *outgrown: because keys grow too fast.
+ * Makes the map and halts writers.  False: it cannot be made; *outgrown: because keys grow too
+ * fast.
  */
 static bool
 make_map(KvChange *change, uint32 fresh, bool *outgrown)

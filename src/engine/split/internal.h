@@ -42,38 +42,38 @@ typedef struct KvChange
 
 /* ---- change.c ---- */
 /*
- * Makes this process the one that changes the store's map; palloc'd. NULL: not possible now, or the
- * map does not have the shard. The caller must call kv_change_end, also after an ERROR.
+ * Makes this process the one that changes the store's map; palloc'd.  NULL: not possible now, or
+ * the map does not have the shard.  The caller must call kv_change_end, also after an ERROR.
  */
 extern KvChange *kv_change_begin(KvStore *store, uint32 shard_id);
 extern void kv_change_end(KvChange *change);
-/* Removes the file of the new map, unless the map was published. A part of kv_change_end. */
+/* Removes the file of the new map, unless the map was published.  A part of kv_change_end. */
 extern void kv_change_forget_file(KvChange *change);
 /* Halts the shard's writers: they wait until the change ends or kv_change_resume is called. */
 extern void kv_change_halt(KvChange *change);
 /*
  * Halts the shard's writers, and all that extend or sync its value files: the caller holds
- * extend_lock until kv_change_drain or kv_change_resume. Waits for the lock before it halts
+ * extend_lock until kv_change_drain or kv_change_resume.  Waits for the lock before it halts
  * writers.
  */
 extern void kv_change_halt_free(KvChange *change);
-/* Lets halted writers continue. No effect if none are halted. */
+/* Lets halted writers continue.  No effect if none are halted. */
 extern void kv_change_resume(KvChange *change);
 /*
  * After kv_change_halt_free: brings all that was written to the shard to files, and its versions to
- * the memtable. The shard has no open value file then.
+ * the memtable.  The shard has no open value file then.
  */
 extern void kv_change_drain(KvChange *change);
 /*
  * Makes the new map: n shards with these ids replace the changed one, and bounds[0] is its bound.
- * With n 0 the neighbour takes over its range. Allocates all memory, and writes the map under a
- * temporary name. Replaces a map made before. False: there is no memory.
+ * With n 0 the neighbour takes over its range.  Allocates all memory, and writes the map under a
+ * temporary name.  Replaces a map made before.  False: there is no memory.
  */
 extern bool kv_change_make(KvChange *change, int n, const uint32 *shards, const KvKey *bounds);
 /* Initializes the n-th new shard, which has no entries and which no other process knows yet. */
 extern void kv_change_init(KvChange *change, int n);
 /*
- * Publishes the map, in its file and in memory. The shards that it adds are complete. On ERROR it
+ * Publishes the map, in its file and in memory.  The shards that it adds are complete.  On ERROR it
  * is not published.
  */
 extern void kv_change_publish(KvChange *change);

@@ -3,16 +3,16 @@
  *		Decides which shard is split, cut or absorbed next.
  *
  * A shard is split when its live values have kvfdw.shard_size, or a quarter of that if they are
- * small: the index of many small values is large, and compaction reads it more than once. Each
- * entry adds KV_ENTRY_WEIGHT bytes, as it does when the bounds of the parts are chosen. Of small
+ * small: the index of many small values is large, and compaction reads it more than once.  Each
+ * entry adds KV_ENTRY_WEIGHT bytes, as it does when the bounds of the parts are chosen.  Of small
  * values, the index is most of what a merge writes and a recovery reads; recovery of one shard has
- * no helpers. When a store has as many shards as half of the write buffers, it gets larger ones.
+ * no helpers.  When a store has as many shards as half of the write buffers, it gets larger ones.
  *
- * Keys that only grow fill the end of a shard. A shard is recognized as such if most recent keys,
- * in its newer runs and its memtable, are above the greatest older key. It is cut after its
- * greatest key at half of that size, so it is never split. A split would leave seven shards without
- * writers, and one for the next split. A shard whose keys grow too fast for a cut is left alone
- * like any other that fails, until it has twice the size.
+ * Keys that only grow fill the end of a shard.  A shard is recognized as such if most recent keys,
+ * in its newer runs and its memtable, are above the greatest older key.  It is cut after its
+ * greatest key at half of that size, so it is never split.  A split would leave seven shards
+ * without writers, and one for the next split.  A shard whose keys grow too fast for a cut is left
+ * alone like any other that fails, until it has twice the size.
  */
 #include "postgres.h"
 
@@ -192,7 +192,7 @@ only_grows(KvStore *store, uint32 shard_id)
  */
 
 /*
- * Is the shard empty, and has no writer used it for long? A shard that was just cut off will be
+ * Is the shard empty, and has no writer used it for long?  A shard that was just cut off will be
  * filled.
  */
 static bool
@@ -211,8 +211,8 @@ is_deserted(KvStore *store, uint32 shard_id)
 }
 
 /*
- * Splits, cuts or absorbs the shard, or does nothing; true if bounds have changed. *outgrown: a cut
- * was due, and keys grow too fast.
+ * Splits, cuts or absorbs the shard, or does nothing; true if bounds have changed.  *outgrown: a
+ * cut was due, and keys grow too fast.
  */
 static bool
 change(KvStore *store, uint32 shard_id, bool *outgrown)

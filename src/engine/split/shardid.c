@@ -2,20 +2,20 @@
  * shardid.c
  *		Ids of shards, and the memory of shards that have left the map.
  *
- * An id names files and a descriptor. A shard that has left the map keeps both for a while. It
- * keeps the files until the map is done (durable/mapback.c). It keeps the descriptor, with its list
- * of value files, for processes that still know the shard. A session that knows it holds back the
- * horizon of xids, by its snapshot or by a transaction that wrote. A worker comes with an id and
- * checks at each step whether the map has the shard. A later shard with the same id serves the
+ * An id names files and a descriptor.  A shard that has left the map keeps both for a while.  It
+ * keeps the files until the map is done (durable/mapback.c).  It keeps the descriptor, with its
+ * list of value files, for processes that still know the shard.  A session that knows it holds back
+ * the horizon of xids, by its snapshot or by a transaction that wrote.  A worker comes with an id
+ * and checks at each step whether the map has the shard.  A later shard with the same id serves the
  * worker as well.
  *
- * Then the id is given to a new shard, together with the descriptor. Runs and logs of the new shard
- * continue after the numbers of the old one, because processes keep runs by these. Its value files
- * continue after the addresses of the old one, in the old one's volume. Level 'none' does not reuse
- * ids: there, files with an id that is new to the map tell what a power loss has taken (see
- * kv_map_entries_behind). At that level only splits leave ids unused, one for eight new ones.
+ * Then the id is given to a new shard, together with the descriptor.  Runs and logs of the new
+ * shard continue after the numbers of the old one, because processes keep runs by these.  Its value
+ * files continue after the addresses of the old one, in the old one's volume.  Level 'none' does
+ * not reuse ids: there, files with an id that is new to the map tell what a power loss has taken
+ * (see kv_map_entries_behind).  At that level only splits leave ids unused, one for eight new ones.
  *
- * After a start only shards in the map have descriptors. Ids of the previous map may have files
+ * After a start only shards in the map have descriptors.  Ids of the previous map may have files
  * until the map has been tidied once.
  */
 #include "postgres.h"
@@ -58,7 +58,7 @@ kv_shard_id_gucs(void)
 #endif
 }
 
-/* Has the shard left the map, and have all transactions ended that may know it? Lock held. */
+/* Has the shard left the map, and have all transactions ended that may know it?  Lock held. */
 static bool
 is_forgotten(const KvShard *shard, uint64 horizon)
 {

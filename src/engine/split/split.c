@@ -2,12 +2,12 @@
  * split.c
  *		Splits one shard into several: its entries are copied, its values are not.
  *
- * split.h lists the steps. The splitting process is the shard's compactor all the time, so no
- * compaction job intervenes. During the switch it is also the shard's maintainer, so no flush does.
- * Flushes leave copied runs alone: KvShard.floor is the number of the newest one.
+ * split.h lists the steps.  The splitting process is the shard's compactor all the time, so no
+ * compaction job intervenes.  During the switch it is also the shard's maintainer, so no flush
+ * does.  Flushes leave copied runs alone: KvShard.floor is the number of the newest one.
  *
- * Entries are copied unchanged. The memtable's entries lose their known statuses, because a status
- * may depend on a commit record that is not on the device. Entries that were read from logs at the
+ * Entries are copied unchanged.  The memtable's entries lose their known statuses, because a status
+ * may depend on a commit record that is not on the device.  Entries that were read from logs at the
  * start, of other incarnations, were flushed in step 3.
  */
 #include "postgres.h"
@@ -146,8 +146,8 @@ copy_run(KvSplit *split, uint32 number, bool base)
 }
 
 /*
- * Copies the runs that were not yet copied; flushes leave them alone from now on. The caller is the
- * maintainer, and resigns unless keep. False: the split must be given up.
+ * Copies the runs that were not yet copied; flushes leave them alone from now on.  The caller is
+ * the maintainer, and resigns unless keep.  False: the split must be given up.
  */
 static bool
 copy_runs(KvSplit *split, bool keep)
@@ -190,7 +190,7 @@ copy_runs(KvSplit *split, bool keep)
 }
 
 /*
- * Is the rest small enough to be copied while writers wait? Without the lock the answer is about
+ * Is the rest small enough to be copied while writers wait?  Without the lock the answer is about
  * right.
  */
 static bool
@@ -199,7 +199,7 @@ is_caught_up(const KvShard *shard)
 	return shard->active.nitems <= KV_SWITCH_ITEMS && !DsaPointerIsValid(shard->immutable.root);
 }
 
-/* Flushes and copies until little is left. True: the caller is the maintainer. */
+/* Flushes and copies until little is left.  True: the caller is the maintainer. */
 static bool
 catch_up(KvSplit *split)
 {
@@ -257,8 +257,8 @@ prepare_shards(KvSplit *split)
 }
 
 /*
- * Lists in a new shard the value files that its entries name. The first new shard also lists those
- * that no entry names. False: there is no memory.
+ * Lists in a new shard the value files that its entries name.  The first new shard also lists those
+ * that no entry names.  False: there is no memory.
  */
 static bool
 list_value_files(KvSplit *split, int at, KvShard *fresh)
@@ -310,8 +310,8 @@ list_value_files(KvSplit *split, int at, KvShard *fresh)
 }
 
 /*
- * Moves the old shard's retired value files to the first new shard. A file that is removed in the
- * meantime, also from the old list, is found missing later. False: there is no memory, or a file
+ * Moves the old shard's retired value files to the first new shard.  A file that is removed in the
+ * meantime, also from the old list, is found missing later.  False: there is no memory, or a file
  * has yet to be synced.
  */
 static bool
@@ -418,7 +418,7 @@ empty_shard(KvSplit *split)
 }
 
 /*
- * Halts writers when all slow work is done and little was written since. False: the split must be
+ * Halts writers when all slow work is done and little was written since.  False: the split must be
  * given up.
  */
 static bool
@@ -468,7 +468,7 @@ split_shard(KvSplit *split)
  */
 
 /*
- * Frees the lists of a new shard that will not be used. Processes that go through all descriptors
+ * Frees the lists of a new shard that will not be used.  Processes that go through all descriptors
  * may read them now.
  */
 static void

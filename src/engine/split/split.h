@@ -11,7 +11,7 @@
  *	absorb	removes a shard without entries. The previous shard takes over its range, or the next
  *			one if there is none, and retires its value files, which no entry names
  *
- * Steps of a split. Readers and writers use the old shard up to step 4, and the new ones then:
+ * Steps of a split.  Readers and writers use the old shard up to step 4, and the new ones then:
  *
  *	1. flush	all runs are merged, so that most entries are in one
  *	2. copy		runs are copied to runs of the new shards, which no manifest names. Flushes
@@ -22,22 +22,22 @@
  *				which counts at once in memory
  *	5. image	images of all new shards are made, then the old shard's files are removed
  *
- * Crash: The map is renamed last, so a map file that exists has all files that it names. Files that
- * no map names are removed at the next start, or when the store is next found done. After a power
- * loss the newest map counts whose shards all have images (durable/mapback.c). The WAL supplies the
- * changes that these images lack.
+ * Crash: The map is renamed last, so a map file that exists has all files that it names.  Files
+ * that no map names are removed at the next start, or when the store is next found done.  After a
+ * power loss the newest map counts whose shards all have images (durable/mapback.c).  The WAL
+ * supplies the changes that these images lack.
  *
  * Waits: Writers wait until one write buffer is written, a memtable of at most KV_SWITCH_ITEMS keys
- * is copied, and some small files are renamed. Readers do not wait.
+ * is copied, and some small files are renamed.  Readers do not wait.
  *
  * Locks: The caller holds none, and no lock is held during I/O.
  *
- * Failures: A change that fails, by an ERROR or the end of its process, has no effect. Before the
- * rename of the map it leaves only files that no map names; after the rename nothing fails. A
+ * Failures: A change that fails, by an ERROR or the end of its process, has no effect.  Before the
+ * rename of the map it leaves only files that no map names; after the rename nothing fails.  A
  * change begins only if the map is done and no base backup runs; otherwise it returns false.
  *
- * Standby: The WAL has no records about maps, and a standby changes its own. Redo is one more
- * writer there. Images of the new shards are made with the next DURABLE record
+ * Standby: The WAL has no records about maps, and a standby changes its own.  Redo is one more
+ * writer there.  Images of the new shards are made with the next DURABLE record
  * (checkpoint/checkpointer.c).
  */
 #ifndef KV_SPLIT_H
@@ -48,31 +48,31 @@
 
 extern void kv_split_gucs(void);	/* at load: defines its settings */
 /*
- * Changes the next shard that is large enough. False: there was none, or a change was not possible.
- * Called by the maintainer.
+ * Changes the next shard that is large enough.  False: there was none, or a change was not
+ * possible.  Called by the maintainer.
  */
 extern bool kv_split_look(KvStore *store);
 
-/* May the store's map be changed now? If not, the caller may try again later. */
+/* May the store's map be changed now?  If not, the caller may try again later. */
 extern bool kv_split_is_possible(KvStore *store);
 /*
- * Ends the shard after its greatest key. False: it has no key, or a cut is not possible now, or
+ * Ends the shard after its greatest key.  False: it has no key, or a cut is not possible now, or
  * *outgrown: keys grow faster than the map is made.
  */
 extern bool kv_shard_cut(KvStore *store, uint32 shard_id, bool *outgrown);
 /*
- * Splits the shard into at most so many, at least two. False: it has too few keys, or a split is
+ * Splits the shard into at most so many, at least two.  False: it has too few keys, or a split is
  * not possible now.
  */
 extern bool kv_shard_split(KvStore *store, uint32 shard_id, int most);
 
 /*
  * Has the shard no entries, is no value about to be written, and does no process flush or compact
- * it? Takes its lock.
+ * it?  Takes its lock.
  */
 extern bool kv_shard_is_empty(KvStore *store, uint32 shard_id);
 /*
- * Removes an empty shard. False: the store would have fewer shards than at its creation, or the
+ * Removes an empty shard.  False: the store would have fewer shards than at its creation, or the
  * shard is not empty, or a change is not possible now.
  */
 extern bool kv_shard_absorb(KvStore *store, uint32 shard_id);

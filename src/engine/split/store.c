@@ -17,7 +17,7 @@
 #define KV_LOOK_MSEC	20
 #define KV_IMAGE_FAILURES 3		/* failed attempts, at one a second */
 
-/* May the shard be changed now? With KV_NO_SHARD: is the last change done? */
+/* May the shard be changed now?  With KV_NO_SHARD: is the last change done? */
 static bool
 is_ready(KvStore *store, uint32 shard_id)
 {
@@ -25,7 +25,7 @@ is_ready(KvStore *store, uint32 shard_id)
 		(shard_id == KV_NO_SHARD || *(volatile int *) &kv_shard(store, shard_id)->compactor == 0);
 }
 
-/* Waits until is_ready. ERROR if a backup or failing images prevent that. */
+/* Waits until is_ready.  ERROR if a backup or failing images prevent that. */
 static void
 wait_until_ready(KvStore *store, uint32 shard_id)
 {
