@@ -22,6 +22,10 @@
  *  - A domain got a constraint.  Existing rows must satisfy it (domain.c).
  *  - A key column was dropped.  There must be no rows, and another column that could be a key.
  *    Whether the table is dropped too, in a cascade, is known only at the end.
+ *  - A server was created, or its options set.  Its tables must stay as durable as they are,
+ *    and where they are (server.c).
+ *
+ * Before CREATE FOREIGN TABLE is executed, options of the server are added to it (server.c).
  *
  * pg_upgrade creates tables as they were, step by step, so only columns that cannot be
  * transferred are refused there.  Each table may have data, which pg_upgrade does not transfer,
@@ -37,9 +41,11 @@
 #include "access/xact.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_constraint.h"
+#include "catalog/pg_foreign_server.h"
 #include "catalog/pg_foreign_table.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_type.h"
+#include "foreign/foreign.h"
 #include "miscadmin.h"
 #include "tcop/utility.h"
 #include "utils/builtins.h"
@@ -63,7 +69,8 @@ typedef enum KvNoteKind
 	KV_NOTE_CONSTRAINT,
 	KV_NOTE_INHERITED,
 	KV_NOTE_TYPE,
-	KV_NOTE_ATTRIBUTE			/* of a relation that is no foreign table */
+	KV_NOTE_ATTRIBUTE,			/* of a relation that is no foreign table */
+	KV_NOTE_SERVER				/* relid is that of a server, of any wrapper */
 } KvNoteKind;
 
 typedef struct KvNote
@@ -73,6 +80,7 @@ typedef struct KvNote
 	AttrNumber	attnum;
 	NameData	column;			/* KV_NOTE_KEY_DROPPED: its name */
 	KvRetyped	before;			/* KV_NOTE_COLUMN: its type before */
+	List	   *options;		/* KV_NOTE_SERVER: its options before */
 	int			depth;			/* of calls of ProcessUtility */
 	SubTransactionId subid;
 } KvNote;
@@ -99,6 +107,12 @@ add_note(KvNoteKind kind, Oid relid, AttrNumber attnum)
 		get_atttypetypmodcoll(relid, attnum, &note->before.was, &note->before.typmod,
 							  &note->before.collation);
 	}
+	if (kind == KV_NOTE_SERVER)
+	{
+		ForeignServer *server = GetForeignServerExtended(relid, FSV_MISSING_OK);
+
+		note->options = server != NULL ? server->options : NIL;
+	}
 	note->depth = depth;
 	note->subid = GetCurrentSubTransactionId();
 	notes = lappend(notes, note);
@@ -116,6 +130,9 @@ kv_ddl_note(ObjectAccessType access, Oid classid, Oid objectid, int subid)
 		add_note(KV_NOTE_INHERITED, objectid, 0);
 	if (access == OAT_POST_ALTER && classid == TypeRelationId)
 		add_note(KV_NOTE_TYPE, objectid, 0);
+	if ((access == OAT_POST_CREATE || access == OAT_POST_ALTER) &&
+		classid == ForeignServerRelationId)
+		add_note(KV_NOTE_SERVER, objectid, 0);
 	if (classid != RelationRelationId)
 		return;
 	if (access == OAT_POST_CREATE && subid == 0)
@@ -190,6 +207,8 @@ look_at(const KvNote *note)
 {
 	Relation	rel;
 
+	if (note->kind == KV_NOTE_SERVER && !IsBinaryUpgrade)
+		kv_server_check(note->relid, note->options);
 	if (note->kind >= KV_NOTE_CONSTRAINT || !kv_is_foreign_table(note->relid))
 		return;					/* not ours, or dropped */
 	if (IsBinaryUpgrade)
@@ -202,7 +221,10 @@ look_at(const KvNote *note)
 	if (rel == NULL)
 		return;
 	if (note->kind == KV_NOTE_CREATED || note->kind == KV_NOTE_OPTIONS)
+	{
+		kv_server_hold(note->relid);
 		kv_tablespace_check(note->relid);
+	}
 	switch (note->kind)
 	{
 		case KV_NOTE_CREATED:
@@ -588,6 +610,17 @@ tell_values(void *detail)
 			"again.");
 }
 
+/* The statement with the options that a server has for the table that it creates. */
+static PlannedStmt *
+complete(PlannedStmt *pstmt)
+{
+	if (!IsA(pstmt->utilityStmt, CreateForeignTableStmt) || IsBinaryUpgrade)
+		return pstmt;
+	pstmt = copyObject(pstmt);	/* it may be a cached plan's */
+	kv_server_complete((CreateForeignTableStmt *) pstmt->utilityStmt);
+	return pstmt;
+}
+
 static void
 process_utility(PlannedStmt *pstmt, const char *query, bool read_only,
 				ProcessUtilityContext context, ParamListInfo params,
@@ -598,6 +631,8 @@ process_utility(PlannedStmt *pstmt, const char *query, bool read_only,
 	depth++;
 	PG_TRY();
 	{
+		PlannedStmt *completed = complete(pstmt);
+
 		if (IsA(pstmt->utilityStmt, DropTableSpaceStmt))
 		{
 			DropTableSpaceStmt *drop = (DropTableSpaceStmt *) pstmt->utilityStmt;
@@ -607,10 +642,10 @@ process_utility(PlannedStmt *pstmt, const char *query, bool read_only,
 		if (values.arg != NULL)
 			error_context_stack = &values;
 		if (previous_utility)
-			previous_utility(pstmt, query, read_only, context, params, environment, dest,
+			previous_utility(completed, query, read_only, context, params, environment, dest,
 							 completion);
 		else
-			standard_ProcessUtility(pstmt, query, read_only, context, params, environment, dest,
+			standard_ProcessUtility(completed, query, read_only, context, params, environment, dest,
 									completion);
 		error_context_stack = values.previous;
 		if (IsA(pstmt->utilityStmt, AlterTableStmt) && has_added())

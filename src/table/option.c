@@ -1,11 +1,14 @@
 /*
  * option.c
- *		Options of foreign tables: their names, checks and values.
+ *		Options of foreign tables and servers: their names, checks and values.
+ *
+ * A table has its own option, else that of its server, else the built-in default (server.c).
  */
 #include "postgres.h"
 
 #include "access/htup_details.h"
 #include "access/reloptions.h"
+#include "catalog/pg_foreign_server.h"
 #include "catalog/pg_foreign_table.h"
 #include "commands/defrem.h"
 #include "foreign/foreign.h"
@@ -19,21 +22,22 @@
 
 #define DEFAULT_SHARDS		1
 
-/* All options, with an example of their value; all belong to the foreign table. */
+/* All options, with an example of their value.  Tables have them all, servers some. */
 static const struct
 {
 	const char *name;
 	const char *example;
+	bool		server;
 }			options_known[] = {
-	{"key", "col1, col2"},
-	{"shards", "16"},
-	{"on_duplicate", "ignore"},
-	{"wal", "full"},
-	{"max_space_amplification", "2"},
-	{"compression", "lz4"},
-	{"tablespace", "space1"},
-	{"memcached", "prefix:"},
-	{"memcached_columns", "value, flags, expires"}
+	{"key", "col1, col2", false},
+	{"shards", "16", false},
+	{"on_duplicate", "ignore", false},
+	{"wal", "full", true},
+	{"max_space_amplification", "2", true},
+	{"compression", "lz4", true},
+	{"tablespace", "space1", true},
+	{"memcached", "prefix:", false},
+	{"memcached_columns", "value, flags, expires", false}
 };
 
 PG_FUNCTION_INFO_V1(kvfdw_validator);
@@ -192,9 +196,20 @@ option_example(const char *name)
 	return NULL;
 }
 
-/* The option whose name is nearest to a mistyped one, or NULL if none is near. */
+bool
+kv_is_server_option(const char *name)
+{
+	for (int i = 0; i < lengthof(options_known); i++)
+	{
+		if (strcmp(name, options_known[i].name) == 0)
+			return options_known[i].server;
+	}
+	return false;
+}
+
+/* The valid option whose name is nearest to a mistyped one, or NULL if none is near. */
 static const char *
-closest_option(const char *name)
+closest_option(const char *name, bool of_server)
 {
 	const char *closest = NULL;
 	int			len = strlen(name);
@@ -206,13 +221,40 @@ closest_option(const char *name)
 		int			distance = varstr_levenshtein_less_equal(name, len, option, strlen(option),
 															 1, 1, 1, nearest, true);
 
-		if (distance < nearest)
+		if (distance < nearest && (options_known[i].server || !of_server))
 		{
 			nearest = distance;
 			closest = option;
 		}
 	}
 	return closest;
+}
+
+/* There is no such option, or it cannot be set on an object of this catalog. */
+static void
+raise_invalid_option(const char *name, Oid catalog)
+{
+	const char *example = option_example(name);
+	bool		of_server = catalog == ForeignServerRelationId;
+	bool		has_options = of_server || catalog == ForeignTableRelationId;
+	const char *closest = has_options ? closest_option(name, of_server) : NULL;
+
+	ereport(ERROR,
+			(errcode(ERRCODE_FDW_INVALID_OPTION_NAME),
+			 errmsg("invalid option \"%s\"", name),
+			 example != NULL ?
+			 errhint("Set option \"%s\" on the foreign table: OPTIONS (%s '%s').", name, name,
+					 example) :
+			 closest != NULL ?
+			 errhint("Perhaps you meant the option \"%s\".", closest) :
+			 of_server ?
+			 errhint("Valid options are \"wal\", \"max_space_amplification\", \"compression\" "
+					 "and \"tablespace\".") :
+			 has_options ?
+			 errhint("Valid options are \"key\", \"shards\", \"on_duplicate\", \"wal\", "
+					 "\"max_space_amplification\", \"compression\", \"tablespace\", "
+					 "\"memcached\" and \"memcached_columns\".") :
+			 errhint("There are no valid options in this context.")));
 }
 
 /*
@@ -229,30 +271,10 @@ kvfdw_validator(PG_FUNCTION_ARGS)
 	foreach(cell, options)
 	{
 		DefElem    *option = (DefElem *) lfirst(cell);
-		const char *example = option_example(option->defname);
 
-		if (catalog != ForeignTableRelationId)
-			ereport(ERROR,
-					(errcode(ERRCODE_FDW_INVALID_OPTION_NAME),
-					 errmsg("invalid option \"%s\"", option->defname),
-					 example != NULL ?
-					 errhint("Set option \"%s\" on the foreign table: OPTIONS (%s '%s').",
-							 option->defname, option->defname, example) :
-					 errhint("There are no valid options in this context.")));
-
-		if (example == NULL)
-		{
-			const char *closest = closest_option(option->defname);
-
-			ereport(ERROR,
-					(errcode(ERRCODE_FDW_INVALID_OPTION_NAME),
-					 errmsg("invalid option \"%s\"", option->defname),
-					 closest ?
-					 errhint("Perhaps you meant the option \"%s\".", closest) :
-					 errhint("Valid options are \"key\", \"shards\", \"on_duplicate\", \"wal\", "
-							 "\"max_space_amplification\", \"compression\", \"tablespace\", "
-							 "\"memcached\" and \"memcached_columns\".")));
-		}
+		if (catalog == ForeignServerRelationId ? !kv_is_server_option(option->defname) :
+			catalog != ForeignTableRelationId || option_example(option->defname) == NULL)
+			raise_invalid_option(option->defname, catalog);
 
 		if (strcmp(option->defname, "key") == 0)
 			kv_key_option_columns(defGetString(option));
@@ -292,10 +314,7 @@ kv_table_read_options(KvTable *table, List *options)
 		else if (strcmp(option->defname, "on_duplicate") == 0)
 			table->on_duplicate = parse_on_duplicate_option(defGetString(option));
 		else if (strcmp(option->defname, "wal") == 0)
-		{
 			table->wal = parse_wal_option(defGetString(option));
-			table->wal_given = true;
-		}
 		else if (strcmp(option->defname, "max_space_amplification") == 0)
 			table->space_amp = parse_space_amp_option(defGetString(option));
 		else if (strcmp(option->defname, "compression") == 0)
@@ -320,10 +339,34 @@ kv_option_value(List *options, const char *name)
 	return NULL;
 }
 
+List *
+kv_table_options(Oid relid)
+{
+	ForeignTable *table = GetForeignTable(relid);
+	List	   *options = table->options;
+	ListCell   *cell;
+
+	foreach(cell, GetForeignServer(table->serverid)->options)
+	{
+		DefElem    *option = lfirst(cell);
+
+		if (kv_is_server_option(option->defname) &&
+			kv_option_value(table->options, option->defname) == NULL)
+			options = lappend(options, option);
+	}
+	return options;
+}
+
+const char *
+kv_table_own_option(Oid relid, const char *name)
+{
+	return kv_option_value(GetForeignTable(relid)->options, name);
+}
+
 const char *
 kv_table_option(Oid relid, const char *name)
 {
-	return kv_option_value(GetForeignTable(relid)->options, name);
+	return kv_option_value(kv_table_options(relid), name);
 }
 
 bool

@@ -231,11 +231,11 @@ set_value_shape(KvTable *table)
 	table->raw_stored = table->raw_candidate;
 }
 
-/* Has this transaction, which may be rolled back, changed the table's options? */
+/* Has this transaction, which may be rolled back, written the row of a catalog? */
 static bool
-has_pending_options(Oid relid)
+is_pending(int cacheid, Oid oid)
 {
-	HeapTuple	tuple = SearchSysCache1(FOREIGNTABLEREL, ObjectIdGetDatum(relid));
+	HeapTuple	tuple = SearchSysCache1(cacheid, ObjectIdGetDatum(oid));
 	bool		pending = HeapTupleIsValid(tuple) &&
 		TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(tuple->t_data));
 
@@ -248,7 +248,7 @@ has_pending_options(Oid relid)
 KvTable *
 kv_table_build(Relation rel, TupleDesc desc)
 {
-	List	   *options = GetForeignTable(RelationGetRelid(rel))->options;
+	List	   *options = kv_table_options(RelationGetRelid(rel));
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
 												  "kvfdw table",
 												  ALLOCSET_SMALL_SIZES);
@@ -256,10 +256,12 @@ kv_table_build(Relation rel, TupleDesc desc)
 	KvTable    *table = palloc0(sizeof(KvTable));
 
 	table->relid = RelationGetRelid(rel);
-	table->options_pending = has_pending_options(table->relid);
+	table->options_pending = is_pending(FOREIGNTABLEREL, table->relid) ||
+		is_pending(FOREIGNSERVEROID, GetForeignTable(table->relid)->serverid);
 	table->tupdesc = CreateTupleDescCopyConstr(desc);
 
 	kv_table_read_options(table, options);
+	table->wal_given = kv_table_own_option(table->relid, "wal") != NULL;
 	if (kv_option_value(options, "tablespace") != NULL)
 		table->tablespace = kv_tablespace_of(table->relid);
 	set_key(table, rel, kv_option_value(options, "key"));
@@ -358,11 +360,19 @@ syscache_callback(Datum arg, int cacheid, uint32 hash)
 	}
 }
 
+/* Options of a server are defaults of its tables; servers are rarely altered. */
+static void
+server_callback(Datum arg, int cacheid, uint32 hash)
+{
+	relcache_callback(arg, InvalidOid);
+}
+
 void
 kv_table_init(void)
 {
 	CacheRegisterRelcacheCallback(relcache_callback, (Datum) 0);
 	CacheRegisterSyscacheCallback(FOREIGNTABLEREL, syscache_callback, (Datum) 0);
+	CacheRegisterSyscacheCallback(FOREIGNSERVEROID, server_callback, (Datum) 0);
 	RegisterXactCallback(xact_callback, NULL);
 }
 

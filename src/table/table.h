@@ -18,6 +18,7 @@
 #include "foreign/fdwapi.h"
 #include "lib/stringinfo.h"
 #include "nodes/execnodes.h"
+#include "nodes/parsenodes.h"
 #include "nodes/pg_list.h"
 #include "utils/rel.h"
 
@@ -86,7 +87,7 @@ typedef struct KvTable
 	KvOnDuplicate on_duplicate;
 	int			shards;			/* initial number of shards, 1 to 65536 */
 	KvWalLevel	wal;			/* for a store that is created now; a store has its own */
-	bool		wal_given;		/* by an option */
+	bool		wal_given;		/* by an option of the table itself */
 	Oid			tablespace;		/* for a store that is created now (tablespace.c) */
 	double		space_amp;		/* of a store that is created now; -1: not given */
 	bool		options_pending;	/* by a transaction that may be rolled back */
@@ -121,12 +122,14 @@ typedef struct KvTable
 } KvTable;
 
 /* ---- option.c ---- */
-/*
- * The value of an option of a foreign table as it is written, or NULL; the second function
- * looks in a list of options.
- */
-extern const char *kv_table_option(Oid relid, const char *name);
+/* The value of an option in a list as it is written, or NULL. */
 extern const char *kv_option_value(List *options, const char *name);
+/* The options that a foreign table has: its own, and those of its server for which it has none. */
+extern List *kv_table_options(Oid relid);
+extern const char *kv_table_own_option(Oid relid, const char *name);	/* NULL: none */
+/* The value that a foreign table has: its own, else its server's, else NULL. */
+extern const char *kv_table_option(Oid relid, const char *name);
+extern bool kv_is_server_option(const char *name);	/* do servers accept it? */
 /*
  * Read the options into table, except "key" and "tablespace", which need more than the options;
  * ERROR (22023) if one is wrong.
@@ -141,6 +144,24 @@ extern bool kv_attribute_exists(Oid relid, AttrNumber attnum);	/* and is not dro
 /* Is a column of one of our tables part of its key, by the catalog as it is now? */
 extern bool kv_is_key_column(Oid relid, AttrNumber attnum);
 extern const char *const kv_wal_level_names[];
+
+/* ---- server.c ---- */
+/*
+ * Before CREATE FOREIGN TABLE: adds to the statement the options "wal" and "tablespace" of the
+ * server, if it is ours and has them, and the statement has not.  Locks the server until COMMIT.
+ */
+extern void kv_server_complete(CreateForeignTableStmt *statement);
+/*
+ * A table was created or its options were set: if it has no own "wal" or no own "tablespace",
+ * locks its server until COMMIT against a change of these.
+ */
+extern void kv_server_hold(Oid relid);
+/*
+ * A server was created or altered, and had these options before.  If its "wal" or "tablespace"
+ * has changed: ERROR (55000) if tables have none of their own, (42704, 22023) if no table can
+ * have the tablespace.  Does nothing if the server is gone or not ours.
+ */
+extern void kv_server_check(Oid serverid, List *before);
 
 /* ---- table.c ---- */
 /*
@@ -233,6 +254,8 @@ extern void kv_table_apply_options(Oid relid);
 /* ---- tablespace.c ---- */
 /* The tablespace of a table's values, InvalidOid: the data directory. */
 extern Oid	kv_tablespace_of(Oid relid);
+/* ERROR (42704, 22023) if no table can have its values in a tablespace of this name. */
+extern void kv_tablespace_check_name(const char *name);
 /*
  * A table was created or its options were set: may its values be stored in the tablespace?
  * Records the tablespace.  ERROR: 42501, 42704, 22023, 0A000.

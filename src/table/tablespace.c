@@ -83,6 +83,12 @@ look_up(const char *name)
 	return tablespace == DEFAULTTABLESPACE_OID ? InvalidOid : tablespace;
 }
 
+void
+kv_tablespace_check_name(const char *name)
+{
+	(void) look_up(name);
+}
+
 /* Raise an error for options that a table in a tablespace cannot have. */
 static void
 check_supported(Oid relid)
@@ -90,10 +96,11 @@ check_supported(Oid relid)
 	const char *option = kv_table_option(relid, "wal");
 	KvWalLevel	level = KV_WAL_FULL;
 
-	if (option != NULL)
-		level = strcmp(option, kv_wal_level_names[KV_WAL_NONE]) == 0 ? KV_WAL_NONE : KV_WAL_FULL;
-	else if (kv_engine_ready())
+	/* without an own option a table keeps its level until TRUNCATE, and gets the server's then */
+	if (kv_table_own_option(relid, "wal") == NULL && kv_engine_ready())
 		(void) kv_store_wal_level(MyDatabaseId, relid, &level);
+	if (option != NULL && strcmp(option, kv_wal_level_names[KV_WAL_NONE]) == 0)
+		level = KV_WAL_NONE;
 
 	/* a file system that was remounted is noticed for the data directory only (trust.c) */
 	if (level == KV_WAL_NONE)
@@ -103,8 +110,8 @@ check_supported(Oid relid)
 						"level",
 						get_rel_name(relid)),
 				 errdetail("The table has the wal level \"none\"."),
-				 errhint("Set the option \"wal\" to \"full\" or \"keys\", or leave out the option "
-						 "\"tablespace\".")));
+				 errhint("Set the option \"wal\" to \"full\" or \"keys\", or the option "
+						 "\"tablespace\" to \"pg_default\".")));
 	if (KV_BACKUP_VERIFIES_ALL_FILES && DataChecksumsEnabled())
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
@@ -113,8 +120,8 @@ check_supported(Oid relid)
 						get_rel_name(relid)),
 				 errdetail("pg_basebackup of PostgreSQL 15 and 16 would take value files in a "
 						   "tablespace for damaged relation files."),
-				 errhint("Upgrade to PostgreSQL 17 or later, or leave out the option "
-						 "\"tablespace\".")));
+				 errhint("Upgrade to PostgreSQL 17 or later, or set the option \"tablespace\" to "
+						 "\"pg_default\".")));
 }
 
 void

@@ -112,8 +112,8 @@ check_tablespace(Oid relid)
 				 errmsg("kvfdw_upgrade cannot copy values of foreign table \"%s\" from a "
 						"tablespace",
 						get_rel_name(relid)),
-				 errhint("Before you run pg_upgrade, move the values with ALTER FOREIGN TABLE ... "
-						 "OPTIONS (DROP tablespace) and kvfdw_compact().")));
+				 errhint("Before you run pg_upgrade, set the option \"tablespace\" of the table to "
+						 "\"pg_default\", and run kvfdw_compact() for it.")));
 }
 
 void
