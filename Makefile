@@ -85,13 +85,13 @@ documents_in = $(DESTDIR)$(docdir)/extension/kvfdw
 manual_in = $(DESTDIR)$(mandir)/man1
 install-documents:
 	@cd $(HERE) && for file in $(DOCUMENTS); do \
-		install -D -m 644 "$$file" "$(documents_in)/$$file" || exit; \
+		install -D -m 644 "$$file" '$(documents_in)'/"$$file" || exit; \
 	done
-	@find $(documents_in) -name '*.md' -exec sed -E -i 's@\[([^]]+)\]\(((\.\./)*(CONTRIBUTING\.md|LICENSE|test/|docs/internals/|internals/)[^)]*)\)@\1@g' {} +
-	@install -D -m 644 $(HERE)/bin/kvfdw_upgrade.1 $(manual_in)/kvfdw_upgrade.1
+	@find '$(documents_in)' -name '*.md' -exec sed -E -i 's@\[([^]]+)\]\(((\.\./)*(CONTRIBUTING\.md|LICENSE|test/|docs/internals/|internals/)[^)]*)\)@\1@g' {} +
+	@install -D -m 644 $(HERE)/bin/kvfdw_upgrade.1 '$(manual_in)/kvfdw_upgrade.1'
 uninstall-documents:
-	rm -rf $(documents_in)
-	rm -f $(manual_in)/kvfdw_upgrade.1
+	rm -rf '$(documents_in)'
+	rm -f '$(manual_in)/kvfdw_upgrade.1'
 
 # Files that change only when what they record changes: the objects' compiler
 # flags, and the flavour that the library in this directory was linked from.
