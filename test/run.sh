@@ -112,6 +112,7 @@ suite_rooms()
 	perl "$out/src/a checkout/test/rooms.pl"
 	perl "$here/docs.pl"
 	perl "$here/hints.pl"
+	perl "$here/messages.pl"
 	perl "$here/words.pl"
 }
 

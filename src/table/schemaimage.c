@@ -120,7 +120,7 @@ kv_schema_raise_invalid(Relation rel)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("invalid schema image in the store of foreign table \"%s\"",
+			 errmsg("stored schema of foreign table \"%s\" is damaged",
 					RelationGetRelationName(rel))));
 }
 

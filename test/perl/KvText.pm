@@ -1,6 +1,6 @@
 package KvText;
-# What the tests of texts and of the source's structure share (docs.pl, hints.pl, rooms.pl, words.pl): they run in the
-# root of their checkout, read files as UTF-8, and print results of TAP.
+# What the tests of texts and of the source's structure share (docs.pl, hints.pl, messages.pl,
+# rooms.pl, words.pl): they run in the root of their checkout, read files as UTF-8, and print results of TAP.
 use strict;
 use warnings;
 use Exporter 'import';

@@ -213,7 +213,7 @@ for my $case ([ 'a PUT of table 0', 0x00, 'sound', sub { substr($_[0], 4, 4) = p
 	$node->{_pid} = undef;
 	ok(!$node->start(fail_ok => 1), "$what: no start");
 	my $log = substr(slurp_file($node->logfile), $log_from);
-	like($log, qr/(FATAL|PANIC):  WAL record of kvfdw at .* is damaged/, 'the log says why');
+	like($log, qr/(FATAL|PANIC):  kvfdw WAL record at .* is damaged/, 'the log says why');
 	unlike($log, qr/signal 11/, 'and nothing has crashed');
 }
 system('rm', '-rf', "$data.killed");

@@ -132,15 +132,15 @@ caught_up($primary, $standby);
 $standby->safe_psql('postgres', 'CHECKPOINT');
 my ($of_primary) = backup_of($primary, 'a');
 my ($of_standby) = backup_of($standby, 'b');
-my $other = qr/(?:value files in directory "[^"]*" are another server's|foreign table "t" is unusable)/;
+my $other = qr/(?:value files in directory "[^"]*" belong to another server|foreign table "t" is unusable)/;
 my $copy = server_of('mixed1', $of_primary, $place{b});
-refused($copy, q{the primary's directory, the standby's tablespace}, $other, 'Another server of the cluster made directory');
+refused($copy, q{the primary's directory, the standby's tablespace}, $other, 'Another server of the cluster created directory');
 caught_up($primary, $copy);
 $copy->promote;
-refused($copy, '... promoted', $other, 'Another server of the cluster made directory');
+refused($copy, '... promoted', $other, 'Another server of the cluster created directory');
 $copy->stop;
 $copy = server_of('mixed2', $of_standby, $place{a});
-refused($copy, q{the standby's directory, the primary's tablespace}, $other, 'Another server of the cluster made directory');
+refused($copy, q{the standby's directory, the primary's tablespace}, $other, 'Another server of the cluster created directory');
 $copy->stop;
 
 # as pgBackRest: names of the primary, of which the standby has none
@@ -169,7 +169,7 @@ the_same($cold, 'a server of its own');
 $cold->stop;
 system("mv '$place{cold}' '$place{cold}.own' && cp -a '$place{b}' '$place{cold}'") == 0 or die;
 $cold->start;
-refused($cold, q{a stopped server with another's tablespace}, $other, 'Another server of the cluster made directory');
+refused($cold, q{a stopped server with another's tablespace}, $other, 'Another server of the cluster created directory');
 $cold->stop;
 system("rm -r '$place{cold}' && mv '$place{cold}.own' '$place{cold}'") == 0 or die;
 $cold->start;

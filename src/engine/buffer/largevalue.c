@@ -491,9 +491,7 @@ kv_value_claim(KvStore *store, uint32 shard_id, KvAddress address, Size len)
 	if (file < 0)
 	{
 		LWLockRelease(&shard->extend_lock);
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("value file \"%s\" is missing", kv_path_value(&store->key, id))));
+		kv_io_raise_missing(kv_path_value(&store->key, id));
 	}
 	size = kv_io_size(file);
 	end = Min(end, id.address + size);

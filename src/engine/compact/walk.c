@@ -15,6 +15,7 @@
 #include "engine/cache/cache.h"
 #include "engine/compact/internal.h"
 #include "engine/flush/survive.h"
+#include "engine/io/io.h"
 #include "engine/buffer/buffer.h"
 
 /* Opens the present runs of the shard.  False: one was replaced in the meantime. */
@@ -45,9 +46,7 @@ open_runs(KvWalk *walk)
 		if (run == NULL && pg_atomic_read_u32(&shard->generation) != generation)
 			return false;
 		if (run == NULL)
-			ereport(ERROR,
-					(errcode(ERRCODE_DATA_CORRUPTED),
-					 errmsg("run file \"%s\" is missing", path)));
+			kv_io_raise_missing(path);
 		kv_merge_add(&walk->runs, run, edge, false);
 	}
 	return true;

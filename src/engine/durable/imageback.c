@@ -55,9 +55,7 @@ require_files(const KvStoreKey *key, uint32 shard_id, const KvImage *image, bool
 		const char *path = kv_path_run(key, shard_id, runs[i]);
 
 		if (access(path, F_OK) != 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_DATA_CORRUPTED),
-					 errmsg("run file \"%s\" is missing", path)));
+			kv_io_raise_missing(path);
 	}
 	for (uint32 log = files->first_log; log <= image->last_log; log++)
 	{
@@ -66,10 +64,10 @@ require_files(const KvStoreKey *key, uint32 shard_id, const KvImage *image, bool
 
 		if (last && image->log_tail == sizeof(KvLogHeader))
 			break;				/* need not exist */
-		if (stat(path, &info) != 0 || (last && info.st_size < image->log_tail))
-			ereport(ERROR,
-					(errcode(ERRCODE_DATA_CORRUPTED),
-					 errmsg("key log \"%s\" is missing or too short", path)));
+		if (stat(path, &info) != 0)
+			kv_io_raise_missing(path);
+		if (last && info.st_size < image->log_tail)
+			kv_io_report_short(ERROR, path, image->log_tail);
 	}
 	for (int i = 0; i < image->manifest.nvalue_files; i++)
 	{
@@ -79,11 +77,10 @@ require_files(const KvStoreKey *key, uint32 shard_id, const KvImage *image, bool
 
 		if (there && info.st_size >= value_file->used)
 			continue;
-		if (!there)
-			kv_space_require_named(key, path, copied);
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("value file \"%s\" is missing or too short", path)));
+		if (there)
+			kv_io_report_short(ERROR, path, value_file->used);
+		kv_space_require_named(key, path, copied);
+		kv_io_raise_missing(path);
 	}
 }
 
@@ -206,10 +203,7 @@ find_image(const KvStoreKey *key, uint32 shard_id, const KvFoundFile *files, int
 	if (kv_image_read_newest(key, shard_id, files, n, ERROR, image))
 		return true;
 	if (had_image)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("file \"%s/%05x.*.image\" is missing", kv_path_store(key),
-						shard_id)));
+		kv_io_raise_missing(psprintf("%s/%05x.*.image", kv_path_store(key), shard_id));
 	/* an older library made the value file first; now the log is made before it */
 	if (n == 0 && !kv_has_legacy_file(key, shard_id))
 		return false;

@@ -91,9 +91,7 @@ kv_map_choose(const KvStore *store, const KvImaged *imaged)
 		pfree(map);
 	}
 	if (least > 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("file \"%s\" is missing", kv_path_map(&store->key, least))));
+		kv_io_raise_missing(kv_path_map(&store->key, least));
 	return kv_map_file_read(&store->key, store->shape.nshards);
 }
 

@@ -104,9 +104,7 @@ add_run(KvMerge *merge, uint32 number)
 	kv_store_ids(merge->store, merge->shard_id, number, &ids);
 	run = kv_run_open(path, &ids);
 	if (run == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("run file \"%s\" is missing", path)));
+		kv_io_raise_missing(path);
 	kv_merge_add(&merge->runs, run, edge, false);
 }
 
@@ -291,10 +289,7 @@ choose_runs(KvStore *store, uint32 shard_id, KvFlushMode mode, int nunfrozen,
 		kv_store_ids(store, shard_id, unfrozen[taken], &ids);
 		run = kv_run_pin(kv_path_run(&store->key, shard_id, unfrozen[taken]), &ids);
 		if (run == NULL)
-			ereport(ERROR,
-					(errcode(ERRCODE_DATA_CORRUPTED),
-					 errmsg("run file \"%s\" is missing",
-							kv_path_run(&store->key, shard_id, unfrozen[taken]))));
+			kv_io_raise_missing(kv_path_run(&store->key, shard_id, unfrozen[taken]));
 		entries = kv_run_header(run)->nentries;
 		kv_run_unpin(run);
 		if (entries > total && nunfrozen - taken < KV_MAX_UNFROZEN - 2)

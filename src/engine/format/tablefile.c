@@ -273,9 +273,7 @@ kv_table_file_require(const KvStoreKey *key, KvStoreShape *shape, StringInfo sch
 					  uint32 *schema_incarnation)
 {
 	if (!kv_table_file_read(key, shape, schema, schema_incarnation))
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("file \"%s\" is missing", kv_path_in_store(key, "table"))));
+		kv_io_raise_missing(kv_path_in_store(key, "table"));
 }
 
 bool

@@ -128,8 +128,9 @@ raise_no_space(int code, const KvStoreKey *key, Oid tablespace)
 {
 	ereport(ERROR,
 			(errcode(code),
-			 errmsg("tablespace %u, which has the values of %s, does not exist",
-					tablespace, kv_table_label(key->dboid, key->relid)),
+			 errmsg("tablespace with OID %u does not exist", tablespace),
+			 errdetail("The tablespace has values of %s.",
+					   kv_table_label(key->dboid, key->relid)),
 			 errhint("Restore its link in \"pg_tblspc\", and start the server again.")));
 }
 
@@ -158,7 +159,7 @@ require_space(const KvStoreKey *key, Oid tablespace, bool may_have_gone)
 	ereport(ERROR,
 			(errcode(ERRCODE_IO_ERROR),
 			 errmsg("could not access directory \"%s\": %m", kv_path_space(tablespace)),
-			 errdetail("Tablespace %u has the values of %s.",
+			 errdetail("The tablespace with OID %u has values of %s.",
 					   tablespace, kv_table_label(key->dboid, key->relid)),
 			 errhint("Make sure that the file system of the tablespace is mounted.")));
 }
@@ -248,11 +249,9 @@ require_own(const KvStoreKey *key, uint64 id, Oid tablespace)
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("value files in directory \"%s\" are another server's",
+			 errmsg("value files in directory \"%s\" belong to another server",
 					kv_path_space(tablespace)),
-			 errdetail("Another server of the cluster made directory \"%s\", and has values at "
-					   "other places.",
-					   other),
+			 errdetail("Another server of the cluster created directory \"%s\".", other),
 			 errhint("Restore a backup with the directory \"kvfdw\" and the tablespaces of one "
 					 "server.")));
 }
@@ -299,9 +298,9 @@ require_named(const KvStoreKey *key, Oid tablespace, const char *path)
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_IO_ERROR),
-			 errmsg("tablespace %u, which may have values of %s, does not exist",
-					tablespace, kv_table_label(key->dboid, key->relid)),
-			 errdetail("Value file \"%s\" is missing.", path),
+			 errmsg("tablespace with OID %u does not exist", tablespace),
+			 errdetail("The tablespace may have the missing file \"%s\" of %s.", path,
+					   kv_table_label(key->dboid, key->relid)),
 			 errhint("Restore its link in \"pg_tblspc\", and start the server again.")));
 }
 
@@ -319,10 +318,9 @@ kv_space_require_named(const KvStoreKey *key, const char *path, bool copied)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("value file \"%s\" is not in the base backup", path),
-				 errdetail("The backup does not have value file \"%s\". "
-						   "A backup needs the directory \"kvfdw\" and the tablespaces of one "
-						   "server, "
-						   "which it does not have if pgBackRest took it with \"backup-standby\".",
+				 errdetail("The backup does not have value file \"%s\". It must have the directory "
+						   "\"kvfdw\" and the tablespaces of one server. pgBackRest with "
+						   "\"backup-standby\" copies them from two servers.",
 						   path)));
 }
 

@@ -248,6 +248,23 @@ kv_io_error(int elevel, int err, const char *path, const char *verb)
 			 errhint("Check free disk space.") : 0));
 }
 
+void
+kv_io_raise_missing(const char *path)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("file \"%s\" is missing", path)));
+}
+
+void
+kv_io_report_short(int elevel, const char *path, uint64 end)
+{
+	ereport(elevel,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("file \"%s\" is too short", path),
+			 errdetail("The file must have at least %llu bytes.", (unsigned long long) end)));
+}
+
 uint32
 kv_io_wait_event(void)
 {

@@ -50,6 +50,8 @@
 
 #include "storage/fd.h"
 
+#include "compat.h"
+
 typedef enum KvIoKind
 {
 	KV_IO_VALUE_READ,
@@ -367,6 +369,12 @@ extern char *kv_io_buffer(int buffer, Size size);
 
 /* Raise an error for a failed call with the right SQLSTATE (53100, 58030, 53300 …). */
 extern void kv_io_error(int elevel, int err, const char *path, const char *verb);
+
+/* ERROR (XX001): a file that the index names is missing. */
+KV_NORETURN extern void kv_io_raise_missing(const char *path);
+
+/* The same for one that ends before the end of what the index names. */
+extern void kv_io_report_short(int elevel, const char *path, uint64 end);
 
 /* ---- counters (shared memory, kept by call.c) ---- */
 /*

@@ -230,9 +230,7 @@ find_beginning(const KvStore *store, uint32 shard_id, const KvFoundFile *files, 
 	}
 	begin->last_log = Max(begin->last_log, begin->manifest.files.first_log);
 	if (!begin->used && has_index && access(kv_path_log(&store->key, shard_id, 1), F_OK) != 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("manifest \"%s\" is missing", kv_path_manifest(&store->key, shard_id))));
+		kv_io_raise_missing(kv_path_manifest(&store->key, shard_id));
 	begin->used |= has_index;
 }
 
@@ -244,9 +242,7 @@ require_value_files(const KvStoreKey *key, const KvManifest *manifest)
 		const char *path = kv_path_value(key, kv_file_of(manifest->value_files[i].address));
 
 		if (access(path, F_OK) != 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_DATA_CORRUPTED),
-					 errmsg("value file \"%s\" is missing", path)));
+			kv_io_raise_missing(path);
 	}
 }
 
@@ -310,13 +306,7 @@ replay_shard(KvStore *store, uint32 shard_id, const KvBeginning *begin)
 			kv_log_salvage(&store->key, shard_id, log, salvage_entry, &to, &lost) :
 			kv_log_replay(&store->key, shard_id, log, begin->used, end, apply_entry, &to);
 		if (log == shard->image_log && shard->log_tail < shard->image_tail && !salvage)
-			ereport(ERROR,
-					(errcode(ERRCODE_DATA_CORRUPTED),
-					 errmsg("key log \"%s\" is too short",
-							kv_path_log(&store->key, shard_id, log)),
-					 errdetail("It has %llu bytes, its image names %llu.",
-							   (unsigned long long) shard->log_tail,
-							   (unsigned long long) shard->image_tail)));
+			kv_io_report_short(ERROR, kv_path_log(&store->key, shard_id, log), shard->image_tail);
 	}
 	kv_stat_add(store, KV_COUNT_LOST_LOG_BYTES, lost);
 	KV_STOP_POINT("recover_after_logs");

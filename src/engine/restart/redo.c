@@ -262,7 +262,7 @@ check_record(XLogReaderState *record)
 		(void) store_to_change((const KvStoreKey *) data);
 	ereport(ERROR,
 			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("WAL record of kvfdw at %X/%X is damaged",
+			 errmsg("kvfdw WAL record at %X/%X is damaged",
 					LSN_FORMAT_ARGS(record->ReadRecPtr))));
 }
 

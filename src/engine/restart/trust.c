@@ -179,10 +179,7 @@ require_images(const KvStore *store, const KvFound *found)
 		while (at < end && found->files[at].kind != KV_FILE_IMAGE)
 			at++;
 		if (at == end && kv_imaged_has(imaged, shard))
-			ereport(ERROR,
-					(errcode(ERRCODE_DATA_CORRUPTED),
-					 errmsg("file \"%s/%05x.*.image\" is missing", kv_path_store(&store->key),
-							shard)));
+			kv_io_raise_missing(psprintf("%s/%05x.*.image", kv_path_store(&store->key), shard));
 	}
 	pfree(map);
 	if (imaged != NULL)

@@ -334,10 +334,7 @@ report_damage(const KvScan *scan, KvBatchRow *row)
 		kv_io_error(level, -row->result, path, "read");
 	}
 	else
-		ereport(level,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("file \"%s\" ends before offset %llu", path,
-						(unsigned long long) kv_offset_of(address) + version->len)));
+		kv_io_report_short(level, path, kv_offset_of(address) + version->len);
 }
 
 /* Can the next read by address become part of the request? */

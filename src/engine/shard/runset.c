@@ -23,6 +23,7 @@
 #include "engine/format/format.h"
 #include "engine/index/memtable.h"
 #include "engine/index/run.h"
+#include "engine/io/io.h"
 #include "engine/shard/shard.h"
 #include "engine/xact/xact.h"
 
@@ -122,10 +123,7 @@ load_runset(KvStore *store, uint32 shard_id, KvRunSet *set)
 		if (run == NULL)
 		{
 			if (pg_atomic_read_u32(&shard->generation) == generation)
-				ereport(ERROR,
-						(errcode(ERRCODE_DATA_CORRUPTED),
-						 errmsg("run file \"%s\" is missing",
-								kv_path_run(&store->key, shard_id, numbers[i]))));
+				kv_io_raise_missing(kv_path_run(&store->key, shard_id, numbers[i]));
 			release_runset(set);
 			return false;
 		}

@@ -129,10 +129,7 @@ look_for_run(const KvSplit *split, uint32 number)
 	is_named = kv_files_name_run(&shard->files, number);
 	LWLockRelease(&shard->lock);
 	if (is_named)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("run file \"%s\" is missing",
-						kv_path_run(&split->store->key, split->shard_id, number))));
+		kv_io_raise_missing(kv_path_run(&split->store->key, split->shard_id, number));
 }
 
 static bool
