@@ -267,7 +267,7 @@ decode_tuple(const KvTable *table, const KvRow *row, Datum *values, bool *nulls)
 
 	header = (const TupleHeader *) data;
 	if (row->len < MAXALIGN(header_size))
-		raise_invalid_value(table, row, "the tuple header is cut off");
+		raise_invalid_value(table, row, "the tuple header is truncated");
 	if ((header->flags & ~TUPLE_HAS_NULLS) != 0)
 		raise_invalid_value(table, row, "the tuple header has unknown flags");
 	if (header->natts > table->tupdesc->natts)
@@ -278,7 +278,7 @@ decode_tuple(const KvTable *table, const KvRow *row, Datum *values, bool *nulls)
 		header_size += BITMAPLEN(header->natts);
 	header_size = MAXALIGN(header_size);
 	if (row->len < header_size)
-		raise_invalid_value(table, row, "the null bitmap is cut off");
+		raise_invalid_value(table, row, "the null bitmap is truncated");
 
 	if (table->valdesc == NULL)
 		return;					/* every column it has was dropped */
@@ -301,7 +301,7 @@ decode_tuple(const KvTable *table, const KvRow *row, Datum *values, bool *nulls)
 		attribute = offset < size ?
 			attribute_size(att->attlen, data + offset, size - offset) : 0;
 		if (attribute == 0)
-			raise_invalid_value(table, row, "a column is cut off");
+			raise_invalid_value(table, row, "a column is truncated");
 
 		if (!att->attisdropped)
 		{

@@ -138,7 +138,7 @@ my %error = (
 	"ALTER FOREIGN TABLE cache ADD CONSTRAINT c CHECK (key <> 'x')" => ['has CHECK constraints', 'ALTER FOREIGN TABLE cache DROP CONSTRAINT c'],
 	"ALTER FOREIGN TABLE cache ADD COLUMN g int GENERATED ALWAYS AS (1) STORED" => ['has a generated column', 'ALTER FOREIGN TABLE cache DROP COLUMN g'],
 	"ALTER FOREIGN TABLE cache ADD COLUMN m int NOT NULL DEFAULT 1" => ['has NOT NULL column "m"', 'ALTER FOREIGN TABLE cache DROP COLUMN m'],
-	"CREATE FOREIGN TABLE cache2 (key text COLLATE \"C\", value bytea) SERVER kvfdw OPTIONS (key 'key', memcached '')" => ['has the prefix of another table', 'DROP FOREIGN TABLE cache2'],
+	"CREATE FOREIGN TABLE cache2 (key text COLLATE \"C\", value bytea) SERVER kvfdw OPTIONS (key 'key', memcached '')" => ['has the same prefix as another table', 'DROP FOREIGN TABLE cache2'],
 	"ALTER FOREIGN TABLE cache OPTIONS (ADD memcached_columns 'value, flags, note')" => ['has times of expiry that are not of type timestamptz', 'ALTER FOREIGN TABLE cache OPTIONS (DROP memcached_columns)'],
 	"ALTER FOREIGN TABLE cache OPTIONS (ADD memcached_columns 'nothing')" => ['has no column "nothing"', 'ALTER FOREIGN TABLE cache OPTIONS (DROP memcached_columns)']);
 for my $ddl (sort keys %error)

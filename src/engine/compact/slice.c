@@ -448,7 +448,7 @@ stream(KvSlice *slice, KvMoving *value)
 								 KV_IO_COMPACT_READ);
 		if (got < (int) (skip + part))
 		{
-			const char *problem = got < 0 ? unreadable(slice, value, -got) : "a value is cut off";
+			const char *problem = got < 0 ? unreadable(slice, value, -got) : "value is truncated";
 
 			/* the output needs a file at this address in any case */
 			memset(out, 0, KV_BLOCK);
@@ -464,7 +464,7 @@ stream(KvSlice *slice, KvMoving *value)
 		kv_pace(slice->pace, 2 * blocks);
 	}
 	if (!reseal(value, kv_value_crc_key(crc, &slice->store->key, key_of(slice, value))))
-		leave(slice, value, "a value does not match its checksum");
+		leave(slice, value, "value does not match its checksum");
 }
 
 /* Writes the image and the streamed values, in the order of addresses. */

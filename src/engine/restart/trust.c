@@ -128,7 +128,7 @@ void
 kv_trust_renew(KvProof *proof, bool trusted)
 {
 	static const char text[] =
-		"While this file is here and unchanged, kvfdw believes the page cache after a crash.\n";
+		"While this file is here and unchanged, kvfdw trusts the page cache after a crash.\n";
 
 	if (!trusted)
 	{

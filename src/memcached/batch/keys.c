@@ -230,7 +230,7 @@ take_item(KvMcAttempt *attempt, KvMcKey *key)
 									  &key->item, &key->row);
 	else if (key->get->status != KV_GET_NONE)
 		key->problem = key->get->problem == ERRCODE_DATA_CORRUPTED ? "XX001 value is damaged" :
-			"58030 value cannot be read";
+			"58030 could not read value";
 }
 
 /* Prepare the lookups of one table, in the order in which its keys came. */

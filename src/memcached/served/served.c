@@ -310,7 +310,7 @@ find_columns(KvMcTable *table, TupleDesc desc)
 	}
 	if (table->value == table->flags || table->value == table->expires ||
 		(table->flags != 0 && table->flags == table->expires))
-		refuse(table, "has one column for two purposes");
+		refuse(table, "names a column twice in the option \"memcached_columns\"");
 }
 
 static void
@@ -369,7 +369,7 @@ check_parts(KvMcTable *table, Relation rel)
 	{
 		if (tables[i] != table && tables[i]->trusted &&
 			strcmp(tables[i]->prefix, table->prefix) == 0)
-			set_reason(table, "55000", "has the prefix of another table");
+			set_reason(table, "55000", "has the same prefix as another table");
 	}
 	if (rel->trigdesc != NULL)
 		refuse(table, "has triggers");
@@ -378,7 +378,7 @@ check_parts(KvMcTable *table, Relation rel)
 	if (desc->constr != NULL && desc->constr->num_check > 0)
 		refuse(table, "has CHECK constraints");
 	if (!kv_key_columns_exist(rel))
-		set_reason(table, "42703", "has a key column of another name than its option \"key\"");
+		set_reason(table, "42703", "has no column that its option \"key\" names");
 	if (table->reason != NULL)
 		return;
 	kv = kv_table_get(rel);
