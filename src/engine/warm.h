@@ -3,9 +3,9 @@
  *		Keeps the value cache and the second tier warm across a clean restart: a file records
  *		their contents.
  *
- * The file is a hint.  It may be missing, damaged, old or another server's: what is read for it
- * is verified when it is used (I 4).  Errors: none, except for kv_store_prewarm, which engine.h
- * declares.
+ * The file is a hint.  It may be missing, damaged, old or another server's: blocks that are read
+ * for it are verified when they are used (I 4).
+ * Errors: none, except for kv_store_prewarm, which engine.h declares.
  */
 #ifndef KV_WARM_H
 #define KV_WARM_H

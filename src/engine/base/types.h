@@ -91,8 +91,8 @@ typedef struct KvStoreShape
 	Oid			tablespace;
 	uint64		moved_lsn;		/* end of the MOVE record of that; 0: there has been none */
 	/*
-	 * if there has been one: tablespaces that may still have value files, besides its own
-	 * directory
+	 * if there has been one: tablespaces that may still have value files, as its own directory
+	 * may
 	 */
 	int			nleaving;
 	Oid			leaving[KV_MAX_LEAVING];	/* these tablespaces */
