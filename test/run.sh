@@ -157,7 +157,7 @@ suite_tutorial()
 	root=$(kv_readable_root)
 	version=$("$KV_PG_CONFIG" --version | sed 's/^[^0-9]*\([0-9]*\).*/\1/')
 	mkdir -p "$source" "$dir/bin"
-	(cd "$KV_ROOT" && cp -pr Makefile README.md kvfdw.control kvfdw.so bin build sql src "$source/")
+	(cd "$KV_ROOT" && cp -pr --parents Makefile README.md kvfdw.control kvfdw.so bench/results bin build docs sql src "$source/")
 	cat >"$dir/bin/sudo" <<-'EOF'
 		#!/bin/sh
 		# nothing is installed in the system: packages are asked for if Debian's PostgreSQL is used
