@@ -168,9 +168,7 @@ typedef struct KvBufferPool
 	Latch      *writer_latch;	/* NULL while the buffer writer does not run */
 } KvBufferPool;
 
-/*
- * ---- unit.c: KvBufferPool.lock is held, exclusively unless a comment says otherwise ----
- */
+/* ---- unit.c: KvBufferPool.lock is held, exclusively unless a comment says otherwise ---- */
 extern Size kv_buffer_share(void);	/* no lock: maximum bytes of values of a buffer opened now */
 /*
  * The number of units that the store may not use.  At level 'none' values in buffers are nowhere

@@ -154,9 +154,7 @@ kv_buffer_units(Size capacity)
 	return units_for(&file_header, capacity);
 }
 
-/*
- * ---- bits for entries, after the array of units ----
- */
+/* ---- bits for entries, after the array of units ---- */
 
 static Size
 words_of_unit(Size entries)

@@ -533,9 +533,7 @@ kv_value_claim(KvStore *store, uint32 shard_id, KvAddress address, Size len)
 	return true;
 }
 
-/*
- * ---- value files to be synced ----
- */
+/* ---- value files to be synced ---- */
 
 /* Has a sealed buffer values for the value file?  Lock held. */
 static bool

@@ -226,9 +226,7 @@ kv_block_window_give_up(int i)
 	end_window(i);
 }
 
-/*
- * ---- eviction; KvWindowCache.lock is held, exclusively ----
- */
+/* ---- eviction; KvWindowCache.lock is held, exclusively ---- */
 
 /* The block windows of a store that scans need, from the stamp from on; PG_UINT64_MAX: none. */
 typedef struct KvNeed

@@ -310,18 +310,14 @@ typedef struct KvScanStart
 	KvAddress	address;		/* of the segment */
 } KvScanStart;
 
-/*
- * ---- window.c: its part of shared memory, for the shmem hooks ----
- */
+/* ---- window.c: its part of shared memory, for the shmem hooks ---- */
 extern int	kv_window_cache_kb;
 extern int	kv_window_number(void); /* number of windows that there are, or will be */
 extern Size kv_window_memory(void);	/* bytes that the range cache needs */
 extern void kv_window_attach(void);	/* kv_window_cache stays NULL if there is no range cache */
 extern void kv_window_stats_reset(void); /* sets the counters to 0 */
 
-/*
- * ---- window.c: spans. KvWindowCache.lock is held, exclusively unless a comment says shared ----
- */
+/* ---- window.c: spans. KvWindowCache.lock is held, exclusively unless a comment says shared ---- */
 extern KvSpan *kv_span_find(const KvSpanKey *key);	/* Shared; NULL: unknown */
 /* Finds a span, or makes it; NULL: there is no capacity. */
 extern KvSpan *kv_span_make(const KvSpanKey *key);
@@ -330,9 +326,9 @@ extern bool kv_span_failed(const KvSpan *span, TimestampTz now);
 /* Forgets a span without windows; false: it has some. */
 extern bool kv_span_retire(KvSpan *span);
 /*
- * Has the span a piece that is in no window and not being loaded?  Of the extents that scans have
- * wanted, the last ones looked up count.  If values have moved, windows of their old addresses are
- * freed; if files have grown, their last pieces are loaded again.
+ * Does the span have a piece that is in no window and not being loaded?  Of the extents that scans
+ * have wanted, the last ones looked up count.  If values have moved, windows of their old addresses
+ * are freed; if files have grown, their last pieces are loaded again.
  */
 extern bool kv_span_lacks(KvSpan *span, const KvExtents *wanted);
 
@@ -375,9 +371,7 @@ extern void kv_windows_map(void);
 #define kv_window_count(what, n) \
 	pg_atomic_fetch_add_u64(&kv_window_cache->counters[what], (n))
 
-/*
- * ---- hugepage.c; raises only errors for lack of memory ----
- */
+/* ---- hugepage.c; raises only errors for lack of memory ---- */
 
 /*
  * Maps shared memory, which begins at a page, a second time in this process, so that kv_huge_make()
@@ -388,9 +382,7 @@ extern char *kv_huge_map(char *memory, Size size);
 /* Makes huge pages of the pages with these bytes, as far as they were mapped for that. */
 extern void kv_huge_make(const char *bytes, Size len);
 
-/*
- * ---- scans.c; no lock is held on entry unless a comment names KvWindowCache.lock ----
- */
+/* ---- scans.c; no lock is held on entry unless a comment names KvWindowCache.lock ---- */
 extern int	kv_window_wait_ms;
 #define KV_STUCK_SHARE		20	/* part of that, for which a stuck scan counts */
 
@@ -588,9 +580,7 @@ extern bool kv_around_has(uint32 cache_id, KvAddress address);
  */
 extern bool kv_around_moved(uint32 cache_id, KvAddress address, Size len, uint64 table_bytes);
 
-/*
- * ---- recent.c; raises nothing. Its lock is taken last, and readers take none ----
- */
+/* ---- recent.c; raises nothing. Its lock is taken last, and readers take none ---- */
 extern void kv_recent_gucs(void);	/* defines its setting */
 extern Size kv_recent_memory(void); /* size of its part of shared memory */
 extern void kv_recent_attach(void); /* in the shmem startup hook: makes or finds it */
@@ -643,9 +633,7 @@ extern void kv_recent_wrong(void);	/* a value that was read failed verification 
 extern void kv_recent_stats(KvCacheStats *stats);
 extern void kv_recent_stats_reset(void);
 
-/*
- * ---- warming.c: reads blocks before sessions ask for them; best in the order of addresses ----
- */
+/* ---- warming.c: reads blocks before sessions ask for them; best in the order of addresses ---- */
 typedef struct KvWarming KvWarming;
 
 /* palloc'd; refers to the key */
@@ -658,9 +646,7 @@ extern void kv_warming_add(KvWarming *warming, KvAddress address, bool recent);
 /* reads all requested blocks; returns how many were kept */
 extern uint64 kv_warming_end(KvWarming *warming);
 
-/*
- * ---- tier.c; raises nothing. Its lock is taken last, and readers take none ----
- */
+/* ---- tier.c; raises nothing. Its lock is taken last, and readers take none ---- */
 extern void kv_tier_gucs(void); /* defines its settings */
 extern Size kv_tier_memory(void);	/* size of its part of shared memory */
 extern void kv_tier_attach(void);	/* in the shmem startup hook: makes or finds it */

@@ -26,9 +26,7 @@
 #define KV_RANGE_NAP_MS			10
 #define KV_MAX_SEEN				65536
 
-/*
- * ---- the known pieces of the shard ----
- */
+/* ---- the known pieces of the shard ---- */
 
 static void
 forget_pieces(KvWindowReader *reader)

@@ -105,7 +105,7 @@ kv_job_pays(const KvJobPlan *plan, uint64 used, uint64 live, bool elsewhere)
 						used - Min(live, used) > Max(used / KV_DEAD_SHARE, KV_BLOCK));
 }
 
-/* Has it a value that could not be moved?  Only a sort job tries again. */
+/* Does it have a value that could not be moved?  Only a sort job tries again. */
 static bool
 is_stuck(const KvJobPlan *plan, const KvShardValueFile *value_file, uint64 live)
 {

@@ -120,9 +120,7 @@ kv_compact_gucs(void)
 #endif
 }
 
-/*
- * ---- the compactor's role ----
- */
+/* ---- the compactor's role ---- */
 
 /*
  * Waits until no process compacts the shard, and becomes its compactor.  False: the shard was split
@@ -444,9 +442,7 @@ move_values(KvJob *job)
 	KV_STOP_POINT("compact_written");
 }
 
-/*
- * ---- the whole job ----
- */
+/* ---- the whole job ---- */
 
 /* Reports on the inputs: which are empty, which are damaged. */
 static void

@@ -10,7 +10,7 @@
  *	recent ring		Values read at old addresses count as read at their new ones.
  *	second tier		A piece of the output goes to the tier if some of it was there or in the
  *					recent ring, and either most of it was or the tier has free space. Otherwise
- *					readers would miss it in the tier, and the home may be slow.
+ *					readers would look for it there in vain, and value files may be slow.
  *	page cache		If most of the values that a slice has moved were there, all its values go
  *					there.
  */

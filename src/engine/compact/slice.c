@@ -41,9 +41,7 @@
 
 KvMovedHook kv_moved_hook = NULL;
 
-/*
- * ---- filling ----
- */
+/* ---- filling ---- */
 
 static char *
 get_blocks(Size bytes)

@@ -111,9 +111,7 @@ find_shard(KvStore *store, const KvStoreSpace *space, bool failed, bool counts, 
 	return most > 0;
 }
 
-/*
- * ---- key order ----
- */
+/* ---- key order ---- */
 
 /*
  * Finds a shard whose values are to be sorted.  No process has written to it for a while, and since

@@ -66,9 +66,7 @@ comes_before(const KvTask *task, const KvTask *other)
 		task->urgency > other->urgency;
 }
 
-/*
- * ---- running tasks ----
- */
+/* ---- running tasks ---- */
 
 /* Stores that this process keeps from being removed. */
 static List *pinned = NIL;
@@ -363,9 +361,7 @@ kv_compactor_main(Datum arg)
 	proc_exit(0);
 }
 
-/*
- * ---- while the compactor does not run ----
- */
+/* ---- while the compactor does not run ---- */
 
 void
 kv_compact_look_begin(void)

@@ -605,9 +605,7 @@ lost_in_page_cache(KvScan *scan, const KvRead *reads, int nreads)
 	return lost;
 }
 
-/*
- * ---- moved values (I 16) ----
- */
+/* ---- moved values (I 16) ---- */
 
 /*
  * Looks a row up again whose value is missing or wrong.  True: the value has moved, and the row has

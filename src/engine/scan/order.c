@@ -24,9 +24,7 @@
 /* Number of parts of a shard in which entries are examined. */
 #define KV_ORDER_SAMPLES		4
 
-/*
- * ---- values seen one after the other ----
- */
+/* ---- values seen one after the other ---- */
 
 void
 kv_order_add(KvOrder *order, KvAddress address)
@@ -177,7 +175,7 @@ memtable_keeps_order(const KvMemtable *memtable, double share)
 
 /* ---- both; no lock is held ---- */
 
-/* Has a memtable more entries than the run, which may be NULL? */
+/* Does a memtable have more entries than the run, which may be NULL? */
 static bool
 memtable_is_larger(KvShard *shard, KvRun *run)
 {

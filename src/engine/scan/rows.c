@@ -733,9 +733,7 @@ kv_batch_fill_range(KvScan *scan, uint64 *bytes)
 	return keys.shard_id;
 }
 
-/*
- * ---- counting ----
- */
+/* ---- counting ---- */
 
 /* The number, up to max, of a memtable's items in the scan's range, which has an end. */
 static int

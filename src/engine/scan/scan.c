@@ -352,9 +352,7 @@ fill_points(KvScan *scan)
 	scan->at_end = scan->next_key == scan->nkeys;
 }
 
-/*
- * ---- the next row ----
- */
+/* ---- the next row ---- */
 
 /*
  * The number of rows of the next batch: those that the caller still wants, if that is known.  Else

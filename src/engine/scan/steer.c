@@ -129,7 +129,7 @@ begin_shard(KvScan *scan, uint32 shard_id)
 }
 
 /*
- * Has the wanted spans loaded and reads through windows, if the cache has space.  extents: of the
+ * Asks for the wanted spans and reads through windows, if the cache has space.  extents: of the
  * present shard.
  */
 static void
@@ -169,7 +169,7 @@ find_extents(KvScan *scan, uint32 shard_id, KvExtents *extents)
 }
 
 /*
- * Has all of a shard's values loaded and, as far as the cache has space, those of the next shards.
+ * Asks for all of a shard's values and, as far as the cache has space, those of the next shards.
  * beyond: the number of rows that the scan will want of those.
  */
 static void
@@ -344,7 +344,7 @@ add_next_shard(KvScan *scan, uint32 shard_id, KvWant *wants, int n, int most)
 }
 
 /*
- * Has a segment of the shard and some consecutive ones after it loaded.  onward: the scan reads the
+ * Asks for a segment of the shard and some consecutive ones after it.  onward: the scan reads the
  * shards after this one as well, in key order.
  */
 static void

@@ -96,9 +96,7 @@ kv_space_mark(double amp, double share, int64 live, int64 kept, int64 slack)
 	return live + (int64) Max(share * spare, kept + (share - 0.5) / 2 * spare) + slack;
 }
 
-/*
- * ---- the account's answers ----
- */
+/* ---- the account's answers ---- */
 
 /* The bytes left until compaction is due, and until writers wait.  The account's mutex is held. */
 static void

@@ -24,9 +24,7 @@
 #define KV_CACHED_MAPS	512
 #define KV_NO_OOM		(DSA_ALLOC_NO_OOM | DSA_ALLOC_HUGE | DSA_ALLOC_ZERO)
 
-/*
- * ---- the copies of this process ----
- */
+/* ---- the copies of this process ---- */
 
 typedef struct KvMapCopy
 {

@@ -158,9 +158,7 @@ kv_stores_unpin_dropped(List *stores, const KvStore *but)
 	}
 }
 
-/*
- * ---- processes that wait for a compaction ----
- */
+/* ---- processes that wait for a compaction ---- */
 
 void
 kv_shard_await(KvShard *shard)

@@ -356,9 +356,7 @@ kv_retired_free(KvShard *shard)
 	shard->nretired = shard->retired_capacity = 0;
 }
 
-/*
- * ---- reasons to wait ----
- */
+/* ---- reasons to wait ---- */
 
 void
 kv_image_want(KvShard *shard)

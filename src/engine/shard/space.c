@@ -87,9 +87,7 @@ kv_space_gucs(void)
 #endif
 }
 
-/*
- * ---- counting ----
- */
+/* ---- counting ---- */
 
 bool
 kv_space_pays(uint64 used, uint64 live)
@@ -269,9 +267,7 @@ kv_store_space(KvStore *store, KvStoreSpace *space)
 						  space->all.grain + space->all.job + space->aside);
 }
 
-/*
- * ---- updating the account ----
- */
+/* ---- updating the account ---- */
 
 void
 kv_space_count(KvStore *store, KvStoreSpace *space)
@@ -312,9 +308,7 @@ kv_space_taken(KvStore *store)
 	return space.all.taken;
 }
 
-/*
- * ---- waiting writers ----
- */
+/* ---- waiting writers ---- */
 
 /*
  * Is the store short of space by an account that is at most so old?  Counts again if needed, unless

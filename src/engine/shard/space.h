@@ -137,9 +137,7 @@ typedef enum KvSpaceWait
 
 extern const char *const kv_space_wait_names[];	/* for messages and views; NULL: none */
 
-/*
- * ---- account.c: the account, which needs no look at value files ----
- */
+/* ---- account.c: the account, which needs no look at value files ---- */
 
 /* a store is compacted from this share of the allowed dead bytes on */
 #define KV_START_SHARE	0.93
@@ -196,9 +194,7 @@ extern void kv_space_note_freed(KvStore *store, uint64 bytes);
  */
 extern void kv_space_tell(KvStore *store, KvShard *shard, int64 taken);
 
-/*
- * ---- space.c: counts over value files, and waiting for space ----
- */
+/* ---- space.c: counts over value files, and waiting for space ---- */
 
 extern void kv_space_gucs(void);	/* at load: defines its settings */
 /* Is the value file worth compacting?  It is if enough of it is dead. */

@@ -31,7 +31,7 @@ typedef struct KvAbsorption
 	int			nleft;
 } KvAbsorption;
 
-/* Has the shard no entries, and does no process work on it?  Lock held. */
+/* Is the shard without entries, and does no process work on it?  Lock held. */
 static bool
 has_nothing(const KvShard *shard)
 {

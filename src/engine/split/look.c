@@ -74,9 +74,7 @@ kv_split_gucs(void)
 #endif
 }
 
-/*
- * ---- size ----
- */
+/* ---- size ---- */
 
 /* The bytes of live values and entries at which a shard of this store is split; 0: never. */
 static uint64
@@ -187,9 +185,7 @@ only_grows(KvStore *store, uint32 shard_id)
 	return recent >= KV_FEW_ENTRIES && behind * 100 >= recent * KV_BEHIND_PERCENT;
 }
 
-/*
- * ---- decision ----
- */
+/* ---- decision ---- */
 
 /*
  * Is the shard empty, and has no writer used it for long?  A shard that was just cut off will be

@@ -460,9 +460,7 @@ split_shard(KvSplit *split)
 	kv_stat_add(split->store, KV_COUNT_SPLITS, 1);
 }
 
-/*
- * ---- the whole split ----
- */
+/* ---- the whole split ---- */
 
 /*
  * Frees the lists of a new shard that will not be used.  Processes that go through all descriptors

@@ -67,8 +67,8 @@ extern bool kv_shard_cut(KvStore *store, uint32 shard_id, bool *outgrown);
 extern bool kv_shard_split(KvStore *store, uint32 shard_id, int most);
 
 /*
- * Has the shard no entries, is no value about to be written, and does no process flush or compact
- * it?  Takes its lock.
+ * Is the shard without entries, and about to get none, and does no process flush or compact it?
+ * Takes its lock.
  */
 extern bool kv_shard_is_empty(KvStore *store, uint32 shard_id);
 /*
