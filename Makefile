@@ -92,6 +92,8 @@ install-documents:
 uninstall-documents:
 	rm -rf '$(documents_in)'
 	rm -f '$(manual_in)/kvfdw_upgrade.1'
+	@# PGXS would remove bin/kvfdw_upgrade there
+	rm -f '$(DESTDIR)$(bindir)/kvfdw_upgrade'
 
 # Files that change only when what they record changes: the objects' compiler
 # flags, and the flavour that the library in this directory was linked from.
