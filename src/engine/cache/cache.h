@@ -317,7 +317,7 @@ extern Size kv_window_memory(void);	/* bytes that the range cache needs */
 extern void kv_window_attach(void);	/* kv_window_cache stays NULL if there is no range cache */
 extern void kv_window_stats_reset(void); /* sets the counters to 0 */
 
-/* ---- window.c: spans. KvWindowCache.lock is held, exclusively unless a comment says shared ---- */
+/* ---- window.c: spans; KvWindowCache.lock is held, exclusive unless it says shared ---- */
 extern KvSpan *kv_span_find(const KvSpanKey *key);	/* Shared; NULL: unknown */
 /* Finds a span, or makes it; NULL: there is no capacity. */
 extern KvSpan *kv_span_make(const KvSpanKey *key);
