@@ -24,10 +24,9 @@
  *
  * Shards of a store go through these steps together.  Files that are synced at once
  * (kv_io_sync_files) cost the file system one commit, and a directory is synced once for all of
- * them.  In step 4 all images are synced under temporary names before
- * the first is renamed.  After a power cut between the renames some shards have the new image
- * and some the previous one; both are complete, because nothing is released until the directory
- * has been synced.
+ * them.  In step 4 all images are synced under temporary names before the first is renamed.
+ * After a power cut between the renames some shards have the new image and some the previous
+ * one; both are complete, because nothing is released until the directory has been synced.
  *
  * While base backups run nothing is released, and unreleased files are leftovers until they
  * have ended.  So a copy has all files of the image that was the newest when its backup began.
@@ -233,7 +232,7 @@ capture(KvStore *store, KvImageWork *work)
 	return dirty;
 }
 
-/* Adds a file to those of step 3. */
+/* Add a file to those of step 3. */
 static KvImageFile *
 add_file(List **files, const char *path, bool count, KvCheckpointerStats *stats)
 {
@@ -314,14 +313,14 @@ files_to_sync(KvStore *store, KvImageWork *work, List **to_sync, KvCheckpointerS
 	}
 }
 
-/* What verify_log is told. */
+/* The argument of verify_log. */
 typedef struct KvImageSyncs
 {
 	const KvStoreKey *key;
 	KvImageFile **files;
 } KvImageSyncs;
 
-/* A file of step 3 was synced. */
+/* Called when a file of step 3 was synced. */
 static void
 verify_log(int i, void *arg)
 {

@@ -602,7 +602,7 @@ kv_io_writes_in_flight(void)
 
 /* ---- syncs ---- */
 
-/* Queue the sync of a descriptor; its result is told apart by the place in the array. */
+/* Queue the sync of a descriptor; its index in the array identifies the result. */
 static void
 queue_sync(int fd, int i)
 {
@@ -619,7 +619,7 @@ sync_now(int fd)
 	return pg_fdatasync(fd) != 0 ? errno : 0;
 }
 
-/* Those of which errs is -1. */
+/* Sync the descriptors for which errs is -1. */
 static void
 sync_with_ring(const int *fds, int n, int *errs)
 {
@@ -653,7 +653,10 @@ sync_with_ring(const int *fds, int n, int *errs)
 	}
 }
 
-/* The same without a ring: the device gets the pages of all before the first is waited for. */
+/*
+ * The same without a ring: the device gets the pages of all files before the first one is
+ * waited for.
+ */
 static void
 sync_in_turn(const int *fds, int n, int *errs)
 {

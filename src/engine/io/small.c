@@ -61,7 +61,7 @@ write_new(const char *path, const char *data, Size len, KvIoKind kind)
 	int			flags = O_CREAT | O_EXCL | O_WRONLY | PG_BINARY;
 	int			fd = err == 0 ? OpenTransientFile(path, flags) : -1;
 
-	/* an attempt that failed may have left one */
+	/* a failed attempt may have left one */
 	if (err == 0 && fd < 0 && errno == EEXIST && unlink(path) == 0)
 		fd = OpenTransientFile(path, flags);
 	if (fd < 0)
