@@ -78,7 +78,7 @@
 /* The checkpointer's process id, or 0; a latch of it was known until 17. */
 #if PG_VERSION_NUM >= 180000
 #define KV_CHECKPOINTER_PID \
-	(ProcGlobal->checkpointerProc == INVALID_PROC_NUMBER ? 0
+	(ProcGlobal->checkpointerProc == INVALID_PROC_NUMBER ? 0 \
 	 : GetPGProcByNumber(ProcGlobal->checkpointerProc)->pid)
 #else
 #define KV_CHECKPOINTER_PID \
