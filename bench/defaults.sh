@@ -172,7 +172,7 @@ bench_defaults()
 	line "defaults: device bytes of eight ordered scans at once / one" "$(times_ "$bytes" "$loaded_bytes")" "<= 1.1" \
 		"$bytes <= 1.1 * $loaded_bytes"
 	kv_psql -c "SELECT kvfdw_flush('default_kv')" -c CHECKPOINT >/dev/null
-	default_after "a freeze" "<= 1.2 and 1.1"
+	default_after "a flush" "<= 1.2 and 1.1"
 	kv_psql -c "SELECT kvfdw_compact('default_kv', true)" -c CHECKPOINT >/dev/null
 	default_after "an order pass"
 	default_overwrites

@@ -69,10 +69,10 @@ reopen_many_keys()
 	kv_copy_file reopen "$KV_RUN/rows"
 	rm -f "$KV_RUN/rows"
 	say "  loaded in $KV_SECONDS s; $(stat_of shards reopen) shards"
-	for state in "right after the load, no helpers" "right after the load" "frozen"; do
+	for state in "right after the load, no helpers" "right after the load" "flushed"; do
 		case $state in
 			*helpers) reopen_helpers 0 ;;
-			frozen) kv_psql -c "SELECT kvfdw_flush('reopen')" >/dev/null ;;
+			flushed) kv_psql -c "SELECT kvfdw_flush('reopen')" >/dev/null ;;
 			*) reopen_helpers ;;
 		esac
 		kv_server_kill
@@ -82,7 +82,7 @@ reopen_many_keys()
 		say "  $state: server up after $up_s s, first row after $first_s s more; $(stat_of shards reopen) shards; value reads until then: $values; ${count%% *} random rows right"
 		s[$state]=$row_s
 	done
-	for state in "right after the load" "frozen"; do
+	for state in "right after the load" "flushed"; do
 		if kv_true "${s[$state]} > $worst"; then worst=${s[$state]}; fi
 	done
 	line "reopen after SIGKILL, $KEYS keys, wal 'none', until the first row" "$worst s, $values" "<= 1 s, own value" "$worst <= 1"

@@ -30,7 +30,7 @@
 #   YCSB_KEYS="uniform zipfian"
 #   YCSB_CLIENTS="1 16"
 #   YCSB_STATES="default hot warm cold"
-#   YCSB_FREEZE="yes no"       with kvfdw_flush after the load, or without
+#   YCSB_FLUSH="yes no"       with kvfdw_flush after the load, or without
 #   YCSB_SECONDS=2             of a run
 #   YCSB_TURNS=3               of runs
 #   YCSB_FILL=20             seconds of reads of 16 clients before the state default
@@ -50,13 +50,13 @@ if [ $share = 1 ]; then
 	YCSB_KEYS=${YCSB_KEYS:-uniform zipfian}
 	YCSB_CLIENTS=${YCSB_CLIENTS:-1 16}
 	YCSB_STATES=${YCSB_STATES:-default hot warm cold}
-	YCSB_FREEZE=${YCSB_FREEZE:-yes no}
+	YCSB_FLUSH=${YCSB_FLUSH:-yes no}
 else
 	YCSB_SIZES=${YCSB_SIZES:-1000}
 	YCSB_KEYS=${YCSB_KEYS:-zipfian}
 	YCSB_CLIENTS=${YCSB_CLIENTS:-16}
 	YCSB_STATES=${YCSB_STATES:-default hot}
-	YCSB_FREEZE=${YCSB_FREEZE:-yes}
+	YCSB_FLUSH=${YCSB_FLUSH:-yes}
 fi
 
 # The scripts of a workload against a table, each with its weight: prints pgbench's options.
@@ -155,7 +155,7 @@ ycsb_server() # state table
 }
 
 # Two tables, loaded and analyzed.  Sets rows.
-ycsb_load() # size freeze bytes
+ycsb_load() # size flush bytes
 {
 	local t
 
@@ -172,7 +172,7 @@ ycsb_load() # size freeze bytes
 # Runs of both tables in turn, after one of each that does not count unless all is to be cold.  Each turn has
 # random numbers of its own, the same for both.  The ratio is the median of those of the turns, so that a slow spell
 # of the machine does not make it.
-ycsb_cell() # workload size keys clients state freeze rows
+ycsb_cell() # workload size keys clients state flush rows
 {
 	local t turn target=1.0 what ratios=() turns=$YCSB_TURNS reads=0 done=0
 	local -A tps=() sum=([heap_ycsb]=0 [kv_ycsb]=0)
@@ -193,7 +193,7 @@ ycsb_cell() # workload size keys clients state freeze rows
 		ratios+=("$(kv_calc "${tps[kv_ycsb]} / ${tps[heap_ycsb]}")")
 	done
 	ycsb_together "$5" || [ "$1" != C ] || target=1.5
-	what="YCSB $1, $2 B, $3, $4 clients, $5$([ "$6" = yes ] || printf ', not frozen')"
+	what="YCSB $1, $2 B, $3, $4 clients, $5$([ "$6" = yes ] || printf ', not flushed')"
 	say "  $what: heap $(kv_calc "int(${sum[heap_ycsb]} / $turns)")/s, kvfdw $(kv_calc "int(${sum[kv_ycsb]} / $turns)")/s, $(kv_calc "int(1000 * $reads / ($done + 1))") device reads per 1000; turns: ${ratios[*]}"
 	t=$(printf '%s\n' "${ratios[@]}" | sort -g | sed -n "$(((turns + 1) / 2))p")
 	line "$what" "$(ratio "$t" 1) heap" "${target}x heap" "$t >= $target"
@@ -223,13 +223,13 @@ ycsb_end()
 }
 
 # The cells of a size of values in some states, over tables of their own.
-ycsb_states() # size freeze bytes state...
+ycsb_states() # size flush bytes state...
 {
-	local size=$1 freeze=$2 bytes=$3 state which keys clients bound
+	local size=$1 flush=$2 bytes=$3 state which keys clients bound
 
 	shift 3
 	ycsb_begin "$size"
-	ycsb_load "$size" "$freeze" "$bytes"
+	ycsb_load "$size" "$flush" "$bytes"
 	for state; do
 		! ycsb_together "$state" || ycsb_server "$state" both
 		if [ "$state" = default ]; then
@@ -242,7 +242,7 @@ ycsb_states() # size freeze bytes state...
 		for which in $YCSB_WORKLOADS; do
 			for keys in $YCSB_KEYS; do
 				for clients in $YCSB_CLIENTS; do
-					ycsb_cell "$which" "$size" "$keys" "$clients" "$state" "$freeze" "$rows"
+					ycsb_cell "$which" "$size" "$keys" "$clients" "$state" "$flush" "$rows"
 				done
 			done
 		done
@@ -252,7 +252,7 @@ ycsb_states() # size freeze bytes state...
 
 bench_ycsb()
 {
-	local size freeze state near= far= reads rows ycsb_pad
+	local size flush state near= far= reads rows ycsb_pad
 
 	for state in $YCSB_STATES; do
 		case $state in hot) near=hot ;; *) far="$far $state" ;; esac
@@ -263,9 +263,9 @@ bench_ycsb()
 		say "  fio, 16 processes that wait for each random read of 4 KB: $reads/s"
 	fi
 	for size in $YCSB_SIZES; do
-		for freeze in $YCSB_FREEZE; do
-			[ -z "$near" ] || ycsb_states "$size" "$freeze" "$YCSB_BYTES" hot
-			[ -z "$far" ] || ycsb_states "$size" "$freeze" "$YCSB_FAR_BYTES" $far
+		for flush in $YCSB_FLUSH; do
+			[ -z "$near" ] || ycsb_states "$size" "$flush" "$YCSB_BYTES" hot
+			[ -z "$far" ] || ycsb_states "$size" "$flush" "$YCSB_FAR_BYTES" $far
 		done
 	done
 	ycsb_end

@@ -147,7 +147,7 @@ for my $part (0 .. 2)
 	insert($_, 1 + $part * 2000, 2000 + $part * 2000, $part) for @tables;
 	$node->safe_psql('postgres', "SELECT kvfdw_flush('$_')") for $part < 2 ? @tables : ();
 }
-steered('in runs that are not frozen, and in deltas');
+steered('in runs that are not frozen, and in memtables');
 same('in runs that are not frozen');
 step_go($old);
 
