@@ -104,13 +104,13 @@ both('INSERT INTO T SELECT g * 7 % 3001, rpad(md5(g::text), 20 + g * 37 % 900, m
 	query(kv_table('late', 'k int, v int', 'k', "shards '1'") . q{INSERT INTO late SELECT g, g FROM generate_series(1, 1000) g});
 	unlink glob "$data/kvfdw/{waiting,step,continue}.*";
 	my $split = psql_writer($node, q{SET kvfdw.stop_points = 'split_prepared=wait,split_halted=wait'; SELECT kvfdw_split('late')}, 'late');
-	my $delta = q{SELECT memtable_bytes FROM kvfdw_stat_tables WHERE relid = 'late'::regclass};
+	my $memtable = q{SELECT memtable_bytes FROM kvfdw_stat_tables WHERE relid = 'late'::regclass};
 	stopped($node, 'split_prepared');
 	query(q{INSERT INTO late SELECT g, g FROM generate_series(2001, 32000) g});
-	my $much = query($delta);
+	my $much = query($memtable);
 	go_on($node, 'split_prepared');
 	stopped($node, 'split_halted');
-	cmp_ok(query($delta), '<', $much / 2, 'what has become much since is copied before writers are halted');
+	cmp_ok(query($memtable), '<', $much / 2, 'what has become much since is copied before writers are halted');
 	cmp_ok(go_on($node, 'split_halted', $split), '>', 1, 'then the shard is split');
 	is(query('SELECT count(*), sum(v) FROM late'), '31000|' . (1000 * 1001 / 2 + 30000 * 17000.5), 'with all rows');
 	is(kv_check_clean($node, 'late'), '', 'and sound');

@@ -73,7 +73,7 @@ my %where = (
 	'in the middle' => ["DELETE FROM %s WHERE k BETWEEN 500 AND $rows - 500", 'from', 'before'],
 	'all of them' => ['DELETE FROM %s', 'up', 'down', 'from', 'before'],
 	'but for three' => ["DELETE FROM %s WHERE k NOT IN (3000, 3001, 9000)", 'up', 'down', 'from', 'before']);
-for my $how (['in a run', frozen => 1], ['in a delta'], ['of four shards', frozen => 1, options => "shards '4'"])
+for my $how (['in a run', frozen => 1], ['in a memtable'], ['of four shards', frozen => 1, options => "shards '4'"])
 {
 	my ($name, %how) = @$how;
 	for my $where (sort keys %where)

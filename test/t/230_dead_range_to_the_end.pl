@@ -24,7 +24,7 @@ for my $frozen (1, 0)
 		['all but the middle', 'k > 11000 OR k <= 1000', 'k BETWEEN 9000 AND 11000 OR k BETWEEN 1001 AND 3000', 'DESC'], ['each second row', 'k % 2 = 0 OR k > 11000', 'k % 2 = 1 AND k > 3000', 'DESC'])
 	{
 		my ($what, $before, $after, $direction) = @$case;
-		$what .= $frozen ? ', in runs' : ', in a delta';
+		$what .= $frozen ? ', in runs' : ', in a memtable';
 		query('SET client_min_messages = warning; DROP FOREIGN TABLE IF EXISTS t; DROP TABLE IF EXISTS heap; CREATE TABLE heap (k bigint PRIMARY KEY, v text);' . kv_table('t', 'k bigint NOT NULL, v text', 'k'));
 		query(both("INSERT INTO %s SELECT g, 'v' || g FROM generate_series(1, 12000) g"));
 		query(q{SELECT kvfdw_flush('t')}) if $frozen;
