@@ -180,7 +180,7 @@ typedef struct KvShard
 	int			maintainer;		/* pid of the process that flushes it, or 0 */
 	/* flushes leave runs up to this number, and the base run, alone; 0: none */
 	uint32		floor;
-	/* a split has met a compaction job: no automatic split starts before this time */
+	/* a split has met a compaction job: no automatic job starts before this time */
 	TimestampTz	split_waits;
 	TimestampTz split_after;	/* the maintainer does not split it before this time */
 	uint32		split_failures; /* number of attempts in a row that have failed */
@@ -200,7 +200,7 @@ typedef struct KvShard
 	KvImageFiles images[KV_IMAGES];
 	uint32		image_number;	/* of the newest image; 0: there is none */
 	bool		leftovers;		/* some files are named only by older images */
-	uint32		image_log;		/* log position at the end of the newest image; 0: there is none */
+	uint32		image_log;		/* the log in which the newest image ends; 0: there is none */
 	uint64		image_tail;
 	uint32		image_generation;	/* the newest image has the runs of this generation */
 	uint32		image_map;		/* bounds_since at the capture of the newest image */
