@@ -50,7 +50,7 @@ kv_warming_begin(const KvStoreKey *key, uint32 cache_id)
 
 /* Reads the blocks that were added, and keeps them.  Skips those that cannot be read. */
 static void
-read_block_window(KvWarming *warming)
+read_added(KvWarming *warming)
 {
 	CHECK_FOR_INTERRUPTS();
 	kv_value_trim();
@@ -97,12 +97,12 @@ kv_warming_add(KvWarming *warming, KvAddress address, bool recent)
 	int			i;
 
 	if (recent != warming->recent)
-		read_block_window(warming);
+		read_added(warming);
 	warming->recent = recent;
 	if (!reaches(warming, address))
 	{
 		if (warming->nreads == KV_WARM_READS)
-			read_block_window(warming);
+			read_added(warming);
 		i = warming->nreads++;
 		warming->addresses[i] = address;
 		warming->asked[i] = 0;
@@ -122,7 +122,7 @@ kv_warming_end(KvWarming *warming)
 {
 	uint64		kept;
 
-	read_block_window(warming);
+	read_added(warming);
 	kept = warming->kept;
 	pfree(warming->memory);
 	pfree(warming);

@@ -125,7 +125,7 @@ put_row(KvAddressOrder *by_address, const KvBatchRow *row, bytea *room)
 
 /* Step 1 for the rest of the current shard; afterwards the scan is at the next shard. */
 static void
-by_blocks(KvScan *scan)
+sort_rest(KvScan *scan)
 {
 	MemoryContext old = MemoryContextSwitchTo(scan->context);
 	KvAddressOrder *by_address = palloc0(sizeof(KvAddressOrder));
@@ -292,7 +292,7 @@ void
 kv_by_address_fill(KvScan *scan)
 {
 	if (scan->by_address == NULL && turns_to_addresses(scan))
-		by_blocks(scan);
+		sort_rest(scan);
 	if (scan->by_address != NULL)
 		take(scan);
 	else

@@ -498,7 +498,7 @@ take_key(KvRunMerge *merge, KvKey key, const KvView *view, KvVersion *version)
 
 /* Counts a passed key whose rows the snapshot does not see.  True: there are enough of them. */
 static inline bool
-job_dead(KvKeyReader *keys)
+count_dead(KvKeyReader *keys)
 {
 	keys->dead++;
 	return ++keys->passed >= keys->patience;
@@ -552,7 +552,7 @@ next_key(KvKeyReader *keys, KvBatchRow *row)
 			row->problem = 0;
 			return true;
 		}
-		if (unlikely(job_dead(keys)))
+		if (unlikely(count_dead(keys)))
 		{
 			keys->complete = false;
 			keys->limit = key;
@@ -613,7 +613,7 @@ take_rows(KvScan *scan, KvKeyReader *keys)
 		}
 		if (!row->present)
 		{
-			if (job_dead(keys))
+			if (count_dead(keys))
 				break;
 			continue;
 		}
