@@ -119,7 +119,7 @@ ALTER SERVER s OPTIONS (DROP compression);
 SELECT bytes_of('comp');
 SELECT count(*), count(DISTINCT v) FROM comp;
 -- limits, at the next use
-CREATE FUNCTION limit_of(t regclass) RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN EXECUTE format('SELECT count(*) FROM %s', t); RETURN (SELECT space_bound FROM kvfdw_stat_tables WHERE relid = t ORDER BY generation DESC LIMIT 1); END $$;
+CREATE FUNCTION limit_of(t regclass) RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN EXECUTE format('SELECT count(*) FROM %s', t); RETURN (SELECT space_limit FROM kvfdw_stat_tables WHERE relid = t ORDER BY generation DESC LIMIT 1); END $$;
 INSERT INTO comp SELECT g, repeat(md5(g::text), 100) FROM generate_series(1000, 5000) g;
 INSERT INTO raw SELECT g, repeat(md5(g::text), 100) FROM generate_series(1000, 5000) g;
 SELECT limit_of('comp') AS comp, limit_of('raw') AS raw \gset
