@@ -107,8 +107,8 @@ SKIP:
 	$standby->stop;
 	$node->safe_psql('postgres', kv_table('wide', 'k int, v text', 'k', q{shards '65536'}));
 	my ($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nINSERT INTO wide VALUES (1, 'a')");
-	like($err, qr/53200.*65536 shards.*need (\d+) MB.*Set kvfdw.memtable_memory to (\d+) MB or more/s, 'the error says how much is needed');
-	my ($mb) = $err =~ /Set kvfdw.memtable_memory to (\d+) MB/;
+	like($err, qr/53200.*65536 shards.*need (\d+) MB.*Set "kvfdw.memtable_memory" to (\d+) MB or more/s, 'the error says how much is needed');
+	my ($mb) = $err =~ /Set "kvfdw.memtable_memory" to (\d+) MB/;
 	$node->append_conf('postgresql.conf', "kvfdw.memtable_memory = '${mb}MB'\n");
 	$node->restart;
 	is(answer($node, q{INSERT INTO wide SELECT g, 'a' FROM generate_series(-100, 100) g; SELECT count(*) FROM wide}), '201', 'and with so much it works');

@@ -78,7 +78,7 @@ is(answer($node, q{SELECT t.inserted > 0 AND t.block_size = 65536 AND t.used_byt
 # a clean stop, and what may happen to the file until the start
 my $warm = $node->data_dir . '/kvfdw/warm';
 my $foot = (16 << 20) - (64 << 10);
-sub begin { my $log = -s $node->logfile; $node->start; wait_for('the tier', sub { stat_of('enabled') eq 't' && !-e $warm }); return substr(slurp_file($node->logfile), $log) =~ s/WARNING:  kvfdw can start no background workers on demand//r; }
+sub begin { my $log = -s $node->logfile; $node->start; wait_for('the tier', sub { stat_of('enabled') eq 't' && !-e $warm }); return substr(slurp_file($node->logfile), $log) =~ s/WARNING:  kvfdw cannot start background workers on demand//r; }
 sub patch { my ($at, $bytes) = @_; open(my $f, '+<', $file) or die "$file: $!"; binmode $f; sysseek($f, $at, 0); syswrite($f, $bytes); close $f; return; }
 sub piece { my ($at, $len) = @_; return substr(slurp_file($file), $at, $len); }
 sub signed { my ($mark) = @_; return patch($foot, $mark . pack('L', crc32c($mark))); }
@@ -135,7 +135,7 @@ for my $what ('other bytes in the frames', (grep { !/^other|^nothing/ } sort key
 	cmp_ok(stat_of('used_bytes / block_size'), $kept ? '>=' : '==', $kept, "$what: frames in the tier");
 	$node->safe_psql('postgres', 'SELECT kvfdw_stat_reset()');
 	is(right('p', 6700, 'b'), '6700|t', '... all is right');
-	unlike($said, qr/ERROR|WARNING|PANIC|signal|ignoring|without its second tier/, '... and nobody is told');
+	unlike($said, qr/ERROR|WARNING|PANIC|signal|ignoring|cannot use second-tier/, '... and nobody is told');
 	is(sprintf('%o %d', (stat $file)[2] & 07777, -s $file), '600 16777216', '... the file is for nobody else');
 	unlink "$file.2";
 }

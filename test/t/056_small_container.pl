@@ -23,7 +23,7 @@ $node->safe_psql('postgres', 'CREATE EXTENSION kvfdw; CREATE FOREIGN TABLE t (k 
 my ($memory, $buffers) = (answer($node, q{SELECT pg_size_pretty(sum(allocated_size)) || ' of ' || (sum(allocated_size) < 300 << 20) FROM pg_shmem_allocations}), setting($node, 'shared_buffers'));
 like($memory, qr/ true$/, "its shared memory leaves room for more: $memory, shared_buffers $buffers");
 
-like(slurp_file($node->logfile), qr/LOG:  kvfdw\.memory is 128 MB by default on this server/, '... and the log tells what it took');
+like(slurp_file($node->logfile), qr/LOG:  the default of "kvfdw\.memory" is 128 MB on this server/, '... and the log tells what it took');
 
 my $n = 75_000;
 sub rows { my ($from, $to) = @_; return "INSERT INTO t SELECT g, repeat(md5(g::text), 128) FROM generate_series($from, $to) g;" }

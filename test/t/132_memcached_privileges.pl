@@ -206,7 +206,7 @@ is(login('nobody', 'mock') . login('nothere', 'mock') . login('web', "secret\0x"
 my $failed = time();
 is(login('web', 'wrong') . ask("get a\r\n") =~ s/unauthenticated.*/unauthenticated/r, 'CLIENT_ERROR authentication failureCLIENT_ERROR unauthenticated', 'after a wrong password');
 cmp_ok(time() - $failed, '>=', 1, '... nothing happens for a second');
-my $refusal = qr/^\S+ (\d+):(\d+):([\d.]+) \S+ \[(\d+)\].*authentication of a client of memcached failed for role "(.*)"$/m;
+my $refusal = qr/^\S+ (\d+):(\d+):([\d.]+) \S+ \[(\d+)\].*memcached authentication failed for role "(.*)"$/m;
 wait_for('a refusal in the log', sub { login("no\x01\x1b[31m\x7f", 'x'); slurp_file($node->logfile, $log) =~ /for role "no\?\?\[31m\?"$/m });
 pass('the log has no bytes of a name that would do something to who reads it');
 is(login('web', 'secret'), 'STORED', 'the right one');

@@ -178,7 +178,7 @@ for my $begins ('before', 'after')
 	$copying ||= begin_copy($standby, "late_$begins", 1);
 	my $copy = end_copy($copying);
 	if ($begins eq 'after') { same_as_heap($copy, $when); }
-	else { like(answer($copy, 'SELECT count(v) FROM t'), qr/ERROR:  foreign table "t" is unusable.*restartpoint is ahead/s, "$when: the table is refused"); }
+	else { like(answer($copy, 'SELECT count(v) FROM t'), qr/ERROR:  foreign table "t" is unusable.*restartpoint is later/s, "$when: the table is refused"); }
 	$copy->stop;
 	same_as_heap($standby, "$when: the standby");
 }

@@ -20,8 +20,8 @@ my $faults = has_faults($node);
 sub processes { my ($server) = @_; return join ' ', sort map { /kvfdw (.*?) *$/ ? $1 : () } split /\n/, `ps -o args= --ppid @{[postmaster_runs($server)]}`; }
 sub warnings_of { my ($server) = @_; return join("\n", slurp_file($server->logfile) =~ /WARNING:  (.*)/g); }
 
-is(warnings_of($node), 'kvfdw can start no background workers on demand: max_worker_processes is 3', 'one warning tells of it');
-like(slurp_file($node->logfile), qr/HINT:  Set max_worker_processes to at least 4, plus/, '... and of what it takes');
+is(warnings_of($node), 'kvfdw cannot start background workers on demand: "max_worker_processes" is 3', 'one warning tells of it');
+like(slurp_file($node->logfile), qr/HINT:  Set "max_worker_processes" to at least 4, plus/, '... and of what it takes');
 $node->safe_psql('postgres', kv_table($_, 'k int, v text', 'k', "wal '" . s{t_}{}r . "', shards '4'") . "CREATE TABLE h_$_ (k int PRIMARY KEY, v text)") for qw(t_full t_keys t_none);
 my $standby = kv_standby($node, 'standby');
 

@@ -117,16 +117,16 @@ batch_problem(const KvStoreKey *key, uint32 shard, uint32 number,
 			  const KvLogBatch *batch, uint64 len, uint64 offset)
 {
 	if (len < sizeof(KvLogBatch))
-		return "batch head is cut off";
+		return "batch header is truncated";
 	if (batch->magic != KV_MAGIC_BATCH)
 		return "no batch begins here";
 	if (batch->entry_bytes > len - sizeof(KvLogBatch))
-		return "batch is cut off";
+		return "batch is truncated";
 	if (batch->crc != batch_crc(batch))
 		return "batch does not match its checksum";
 	if (!kv_same_store(&batch->store, key) || batch->shard != shard ||
 		batch->log_number != number || batch->log_offset != offset)
-		return "batch belongs elsewhere";
+		return "batch belongs to another key log or offset";
 	return NULL;
 }
 
@@ -138,7 +138,7 @@ header_problem(const KvStoreKey *key, uint32 shard, uint32 number,
 	const KvLogHeader *header = (const KvLogHeader *) image;
 
 	if (len < sizeof(KvLogHeader))
-		return "header is cut off";
+		return "header is truncated";
 	if (header->head.magic != KV_MAGIC_LOG)
 		return "not a key log";
 	if (header->head.format_version != KV_FORMAT_VERSION)
@@ -146,7 +146,7 @@ header_problem(const KvStoreKey *key, uint32 shard, uint32 number,
 	if (header->crc != header_crc(header))
 		return "header does not match its checksum";
 	if (!kv_head_is_of(&header->head, key, shard) || header->number != number)
-		return "file belongs elsewhere";
+		return "file belongs to another shard";
 	return NULL;
 }
 
@@ -222,14 +222,14 @@ kv_log_replay(const KvStoreKey *key, uint32 shard, uint32 number, bool required,
 	if (image == NULL)
 	{
 		if (required)
-			damaged(kv_path_log(key, shard, number), 0, "it is missing");
+			kv_io_raise_missing(kv_path_log(key, shard, number));
 		return offset;
 	}
 	problem = header_problem(key, shard, number, image, len);
 	if (problem)
 		damaged(kv_path_log(key, shard, number), 0, problem);
 	if (end != 0 && len != end)
-		damaged(kv_path_log(key, shard, number), len, "it does not end where it did");
+		damaged(kv_path_log(key, shard, number), len, "file has another size than its image says");
 
 	while (offset < len)
 	{
@@ -268,8 +268,8 @@ not_as_written(const LogPart *part, uint64 offset, const char *what)
 	kv_io_sync_failed();
 	ereport(data_sync_elevel(ERROR),
 			(errcode(ERRCODE_IO_ERROR),
-			 errmsg("key log \"%s\" does not have what was written to it", part->path),
-			 errdetail("At offset %llu: %s.", (unsigned long long) offset, what)));
+			 errmsg("file \"%s\" does not have what was written to it", part->path),
+			 errdetail("At offset %llu the check found: %s.", (unsigned long long) offset, what)));
 }
 
 /*
@@ -362,7 +362,7 @@ kv_log_verify(const KvStoreKey *key, uint32 shard, uint32 number, uint64 from, u
 		{
 			part.end = kv_io_size(part.file);
 			if (part.end < from)
-				not_as_written(&part, part.end, "it ends here");
+				not_as_written(&part, part.end, "file ends here");
 		}
 
 		/* one that nothing was written to may have no header yet */
