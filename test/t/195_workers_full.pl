@@ -68,7 +68,7 @@ work('beside a subscription', $node);
 is(processes($node), 'checkpointer maintainer', 'no other process runs');
 unlike(slurp_file($node->logfile, $log), qr/WARNING|ERROR|PANIC/, 'and the log says nothing more');
 $node->safe_psql('postgres', 'DROP SUBSCRIPTION s');
-ok(eval { wait_for('the buffer writer', 120, sub { $node->safe_psql('postgres', q{UPDATE t_keys SET v = v}); processes($node) =~ /buffers writer/ }) }, 'when the slot is free the buffer writer comes');
+ok(eval { wait_for('the buffer writer', 120, sub { $node->safe_psql('postgres', q{UPDATE t_keys SET v = v}); processes($node) =~ /buffer writer/ }) }, 'when the slot is free the buffer writer comes');
 $node->safe_psql('postgres', 'UPDATE h_t_keys SET v = v');
 is(tables_differ($node, 't_keys', 'h_t_keys', 'k'), '', '... and the rows are right');
 $node->stop;
