@@ -54,7 +54,7 @@ query(kv_table('t', 'k int, v text', 'k', q{wal 'none'}) . kv_table('s', 'k int,
 
 # ---- the buffer writer ----
 query(q{INSERT INTO t SELECT g, repeat('x', 4000) FROM generate_series(1, 100) g});
-wait_for('the buffer writer', sub { processes() =~ /buffers writer/ });
+wait_for('the buffer writer', sub { processes() =~ /buffer writer/ });
 leaving('writer_leaves');
 my $written = stat_of('device_write_bytes', 't');
 query(q{INSERT INTO t SELECT g, repeat('y', 4000) FROM generate_series(101, 200) g});
@@ -123,7 +123,7 @@ SKIP:
 	my $tried = () = slurp_file($node->logfile, $log) =~ /could not fork (?:background )?worker/g;
 	cmp_ok($tried, '>', 0, 'the server has tried to');
 	cmp_ok($tried, '<', 40, '... and not all the time');
-	ok(eval { wait_for('a worker', 60, sub { query($overwrite); processes() =~ /buffers writer|compactor/ }) }, 'when it can again, workers come');
+	ok(eval { wait_for('a worker', 60, sub { query($overwrite); processes() =~ /buffer writer|compactor/ }) }, 'when it can again, workers come');
 	is(kv_check_clean($node, qw(t s)), '', 'the tables are sound');
 }
 $node->stop;
