@@ -25,7 +25,8 @@ static int	tests = 0;
 /* ---- what the server and other rooms have ---- */
 
 void
-kv_share_define(const char *name, const char *what, int eighths, int *variable, int flags,
+kv_share_define(const char *name, const char *what, const char *more, int eighths,
+				int *variable, int flags,
 				GucIntCheckHook check)
 {
 	*variable = CACHE_MB;
