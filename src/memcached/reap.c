@@ -1,7 +1,7 @@
 /*
  * reap.c
  *		The process "kvfdw memcached reaper": deletes expired rows, executes flush_alls that
- *		had a delay, and frees memtable memory for batches in the maintainer's place (room.c).
+ *		had a delay, and frees memtable memory for batches in the maintainer's place (memtable.c).
  *
  * From time to time the reaper walks through the tables in key order and reads all rows, at a
  * limited rate.  It deletes an expired row only if the row is still the version that it looked
@@ -528,7 +528,7 @@ work(void)
 
 	if (RecoveryInProgress())
 		return rest;
-	rest = Min(rest, kv_mc_make_room());
+	rest = Min(rest, kv_mc_make_memtable());
 	next = empty_all_due();
 	now = GetCurrentTimestamp();
 	if (next != 0)

@@ -68,7 +68,7 @@ start_memory(void)
 		pg_atomic_init_u64(&kv_mc_shared->stats_since, GetCurrentTimestamp());
 		pg_atomic_init_u32(&kv_mc_shared->emptier, 0);
 		pg_atomic_init_u64(&kv_mc_shared->flushed, 0);
-		pg_atomic_init_u32(&kv_mc_shared->room_wanted, 0);
+		pg_atomic_init_u32(&kv_mc_shared->memtable_wanted, 0);
 		for (int i = 0; i < KV_MC_MAX_EMPTIED; i++)
 			pg_atomic_init_u32(&kv_mc_shared->emptied[i], InvalidOid);
 		for (int i = 0; i <= KV_MC_MAX_WORKERS; i++)

@@ -24,15 +24,15 @@
 
 #define KV_NODE_FANOUT	64
 #define KV_NODE_BEGINNING	40	/* such that the prefixes begin a cache line */
-#define KV_VALUE_FILE_MIN	((Size) 4096)
-#define KV_VALUE_FILE_MAX	((Size) 65536)
+#define KV_CHUNK_MIN	((Size) 4096)
+#define KV_CHUNK_MAX	((Size) 65536)
 
-typedef struct KvValueFile
+typedef struct KvChunk
 {
 	dsa_pointer next;
 	uint32		size;
 	uint32		used;
-} KvValueFile;
+} KvChunk;
 
 /*
  * A leaf's entry i is item[i].  An inner node's entry i is the subtree
@@ -350,7 +350,7 @@ kv_memtable_at_share(const KvMemtable *memtable, double share, KvMemtableCursor 
 static bool
 reserve(KvMemtable *memtable, Size size)
 {
-	KvValueFile *chunk;
+	KvChunk *chunk;
 	dsa_pointer pointer;
 	Size		want;
 
@@ -360,18 +360,18 @@ reserve(KvMemtable *memtable, Size size)
 		if (chunk->size - chunk->used >= size)
 			return true;
 	}
-	want = memtable->bytes < KV_VALUE_FILE_MAX ? Max(KV_VALUE_FILE_MIN, memtable->bytes)
-		: KV_VALUE_FILE_MAX;
-	while (want < size + sizeof(KvValueFile))
+	want = memtable->bytes < KV_CHUNK_MAX ? Max(KV_CHUNK_MIN, memtable->bytes)
+		: KV_CHUNK_MAX;
+	while (want < size + sizeof(KvChunk))
 		want *= 2;
-	want = TYPEALIGN(KV_VALUE_FILE_MIN, want);
+	want = TYPEALIGN(KV_CHUNK_MIN, want);
 	pointer = dsa_allocate_extended(kv_area(), want, DSA_ALLOC_NO_OOM | DSA_ALLOC_HUGE);
 	if (!DsaPointerIsValid(pointer))
 		return false;
 	chunk = kv_address(pointer);
 	chunk->next = memtable->chunks;
 	chunk->size = want;
-	chunk->used = MAXALIGN(sizeof(KvValueFile));
+	chunk->used = MAXALIGN(sizeof(KvChunk));
 	memtable->chunks = pointer;
 	memtable->bytes += want;
 	pg_atomic_fetch_add_u64(&kv_memtable_memory->bytes, want);
@@ -381,7 +381,7 @@ reserve(KvMemtable *memtable, Size size)
 static dsa_pointer
 take(KvMemtable *memtable, Size size)
 {
-	KvValueFile *chunk = kv_address(memtable->chunks);
+	KvChunk *chunk = kv_address(memtable->chunks);
 	dsa_pointer	pointer = memtable->chunks + chunk->used;
 
 	Assert(chunk->size - chunk->used >= size);
@@ -629,7 +629,7 @@ kv_memtable_free(KvMemtable *memtable)
 
 	while (DsaPointerIsValid(pointer))
 	{
-		dsa_pointer	next = ((KvValueFile *) kv_address(pointer))->next;
+		dsa_pointer	next = ((KvChunk *) kv_address(pointer))->next;
 
 		dsa_free(kv_area(), pointer);
 		pointer = next;

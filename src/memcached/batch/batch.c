@@ -235,7 +235,7 @@ set_writers_aside(KvMcAttempt *attempt)
 			kv_mc_set_aside(attempt, i, KV_MC_ROW_LOCKED, key->in_the_way);
 		else if (key->outcome == KV_PUT_NO_ROOM)
 		{
-			kv_mc_want_room();
+			kv_mc_want_memtable();
 			kv_mc_set_aside(attempt, i, KV_MC_NO_ROOM, InvalidTransactionId);
 		}
 		else if (key->outcome == KV_PUT_CHANGED && attempt->changed >= MAX_CHANGED)

@@ -113,7 +113,7 @@ typedef struct KvMcShared
 	Latch	   *wal_flusher_latch;	/* NULL: it does not run */
 	Latch	   *reaper_latch; /* NULL: it does not run */
 	pg_atomic_uint64 flushed; /* the WAL is on the device and on synchronous standbys up to here */
-	pg_atomic_uint32 room_wanted;	/* a batch has found no memtable memory */
+	pg_atomic_uint32 memtable_wanted;	/* a batch has found no memtable memory */
 	KvMcWorkerState workers[KV_MC_MAX_WORKERS + 1];	/* the last one: the reaper */
 } KvMcShared;
 
@@ -197,18 +197,18 @@ extern void kv_mc_empty_leave(const struct KvMcConnection *conn, const KvMcReque
 extern void kv_mc_empty_mark(Oid relid);
 extern bool kv_mc_empty_wants(Oid relid);	/* has another process marked it? */
 
-/* ---- room.c: memtable memory ---- */
+/* ---- memtable.c: memtable memory ---- */
 
 /*
  * A batch has found no memtable memory: ask the reaper to look whether the maintainer frees
  * some.
  */
-extern void kv_mc_want_room(void);
+extern void kv_mc_want_memtable(void);
 /*
  * Called by the reaper: frees memtable memory if the maintainer is too busy.  Returns µs until
- * it is to be called again, unless kv_mc_want_room is called before.
+ * it is to be called again, unless kv_mc_want_memtable is called before.
  */
-extern int64 kv_mc_make_room(void);
+extern int64 kv_mc_make_memtable(void);
 
 /* ---- hash.c ---- */
 

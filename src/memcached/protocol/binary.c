@@ -197,7 +197,7 @@ take_extras(KvMcRequest *request, const unsigned char *extras)
 			break;
 		case KV_MC_INCR:
 		case KV_MC_DECR:
-			request->memtable = number_at(extras, 8);
+			request->delta = number_at(extras, 8);
 			request->initial = number_at(extras + 8, 8);
 			if (number_at(extras + 16, 4) != UINT32_MAX)
 				request->vivify_exptime = (int64_t) number_at(extras + 16, 4);

@@ -4,7 +4,7 @@
  */
 #include "memcached/protocol/parse.h"
 
-#define LONGEST_MEMTABLE	(INT64_C(60) * 60 * 24 * 30) /* seconds; larger numbers are Unix time */
+#define LONGEST_DELAY	(INT64_C(60) * 60 * 24 * 30) /* seconds; larger numbers are Unix time */
 #define EXPIRED			1
 
 int64_t
@@ -14,7 +14,7 @@ kv_mc_expires(int64_t exptime, int64_t now)
 		return 0;
 	if (exptime < 0)
 		return EXPIRED;
-	if (exptime <= LONGEST_MEMTABLE)
+	if (exptime <= LONGEST_DELAY)
 		return now + exptime;
 	return exptime;
 }
@@ -241,9 +241,9 @@ apply_arithmetic(KvMcItem *item, const KvMcRequest *request, KvMcFold *fold, KvM
 		if (!kv_mc_value_number(item->value, item->length, &number))
 			return KV_MC_NOT_NUMERIC;
 		if (request->command == KV_MC_INCR)
-			number += request->memtable;
+			number += request->delta;
 		else
-			number = number > request->memtable ? number - request->memtable : 0;
+			number = number > request->delta ? number - request->delta : 0;
 	}
 	digits = fold->alloc(fold->arg, 20);
 	length = (size_t) (kv_mc_put_number(digits, number) - digits);

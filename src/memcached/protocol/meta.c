@@ -110,7 +110,7 @@ take_flag(KvMcRequest *request, char flag, KvMcToken token, KvMcLate *late, cons
 			return kv_mc_number(token, &request->initial);
 		case 'D':
 			*wrong = "CLIENT_ERROR invalid numeric delta value";
-			return kv_mc_number(token, &request->memtable);
+			return kv_mc_number(token, &request->delta);
 		case 'O':
 			late->long_opaque = token.length > KV_MC_MAX_OPAQUE;
 			return true;
@@ -225,7 +225,7 @@ parse_line(KvMcInput *in, const KvMcLine *line, KvMcCommand command)
 
 	in->at = line->next;
 	request->command = command;
-	request->memtable = 1;
+	request->delta = 1;
 	if (line->n > MOST_TOKENS)
 		return kv_mc_say(in, command == KV_MC_META_GET ? "CLIENT_ERROR options flags are too long" :
 						 "CLIENT_ERROR options flags too long");

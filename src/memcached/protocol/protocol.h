@@ -135,7 +135,7 @@ typedef struct KvMcRequest
 	int64_t		vivify_exptime;	/* KV_MC_NO_VIVIFY: a missing item is not made */
 	int64_t		recache_exptime;
 	uint64_t	cas;
-	uint64_t	memtable;		/* of incr and decr */
+	uint64_t	delta;		/* of incr and decr */
 	uint64_t	initial;		/* of an item that incr and decr make */
 	const char *value;			/* what is to be stored; the text of SAY and DISCARD */
 	size_t		value_length;

@@ -208,7 +208,7 @@ parse_arithmetic(KvMcInput *in, const KvMcLine *line)
 {
 	if (!take_name(in, line))
 		return kv_mc_say(in, BAD_LINE);
-	return kv_mc_number(line->tokens[2], &in->request->memtable)
+	return kv_mc_number(line->tokens[2], &in->request->delta)
 		|| kv_mc_say(in, "CLIENT_ERROR invalid numeric delta argument");
 }
 

@@ -1,5 +1,5 @@
 /*
- * room.c
+ * memtable.c
  *		Memtable memory, where the maintainer is busy.
  *
  * A batch that finds no memtable memory sets requests aside, and the maintainer is asked for
@@ -17,27 +17,27 @@
 #define PATIENCE_MS		200		/* time for the maintainer: less than requests have */
 
 void
-kv_mc_want_room(void)
+kv_mc_want_memtable(void)
 {
 	Latch	   *latch = kv_mc_shared->reaper_latch;
 
-	if (pg_atomic_exchange_u32(&kv_mc_shared->room_wanted, 1) == 0 && latch != NULL)
+	if (pg_atomic_exchange_u32(&kv_mc_shared->memtable_wanted, 1) == 0 && latch != NULL)
 		SetLatch(latch);
 }
 
 int64
-kv_mc_make_room(void)
+kv_mc_make_memtable(void)
 {
 	static TimestampTz again = 0;	/* not before */
 	MemoryContext context = CurrentMemoryContext;
 	TimestampTz now = kv_clock();
 	volatile int ms = 1000;		/* if there is an ERROR */
 
-	if (pg_atomic_read_u32(&kv_mc_shared->room_wanted) == 0)
+	if (pg_atomic_read_u32(&kv_mc_shared->memtable_wanted) == 0)
 		return PG_INT64_MAX;
 	if (now < again)
 		return again - now;
-	pg_atomic_write_u32(&kv_mc_shared->room_wanted, 0);
+	pg_atomic_write_u32(&kv_mc_shared->memtable_wanted, 0);
 	PG_TRY();
 	{
 		kv_mc_begin();
@@ -52,7 +52,7 @@ kv_mc_make_room(void)
 	MemoryContextSwitchTo(context);
 	if (ms == 0)
 		return PG_INT64_MAX;
-	pg_atomic_write_u32(&kv_mc_shared->room_wanted, 1);
+	pg_atomic_write_u32(&kv_mc_shared->memtable_wanted, 1);
 	again = kv_clock() + ms * INT64CONST(1000);
 	return ms * INT64CONST(1000);
 }
