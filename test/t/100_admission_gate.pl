@@ -195,14 +195,14 @@ $boss->ask($_) for 'ALTER TABLE t ADD COLUMN w int', 'VACUUM FULL t', 'TRUNCATE 
 pass('statements that lock a table wait for no paused session');
 
 # ---- reload ----
-reload('admission_limit', 5, '"limit"', 5);
+reload('admission_limit', 5, 'session_limit', 5);
 is(join(',', grep { $_ ne 'row 0; tag SELECT 1' } map { lines($_) } @s), '', 'a higher limit admits paused sessions');
 lines($_) for $s, $t;
-reload('admission_limit', 1, '"limit"', 1);
+reload('admission_limit', 1, 'session_limit', 1);
 $s = session();
 $s->send('SELECT 6');
 waiting(1);
-reload('admission_limit', -1, '"limit"', '');
+reload('admission_limit', -1, 'session_limit', '');
 is(lines($s), 'row 6; tag SELECT 1', 'switched off, a paused session goes on');
 wait_for('the process to end', 180, sub { admission('pid') eq '' });
 is(admission('waiting'), 0, '... and nobody waits');
@@ -224,7 +224,7 @@ open_door();
 lines($holder);
 
 # ---- a lower limit ----
-reload('admission_limit', 2, '"limit"', 2);
+reload('admission_limit', 2, 'session_limit', 2);
 reload('admission_quota', 64, 'quota', 64);
 undef $_ for $s, $t, $holder;
 @s = ();
@@ -232,7 +232,7 @@ wait_for('sessions to end', 60, sub { admission("active || ' ' || waiting || ' '
 @s = (session(), session());
 sub work_on { for my $s (@s) { $s->send('SELECT 1') unless $s->{busy}; } $_->receive for KvWire::ready(0.01, @s); return; }
 wait_for('two holders', 180, sub { work_on(); admission('active') == 2 });
-reload('admission_limit', 1, '"limit"', 1);
+reload('admission_limit', 1, 'session_limit', 1);
 # counted: where this client is slow, a session is soon let in again in place of the other, which waits for it
 my $pauses = q{(SELECT sum(pauses) FROM kvfdw_stat_admission_roles)};
 my $paused = admission($pauses);

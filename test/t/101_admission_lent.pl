@@ -110,7 +110,7 @@ nothing_is_left('other waits');
 
 # ---- while slots change hands ----
 {
-	reload('admission_limit', 2, '"limit"', 2);
+	reload('admission_limit', 2, 'session_limit', 2);
 	$boss->ask('SELECT pg_advisory_lock(2)');
 	my $two = blocked('SELECT pg_advisory_lock(2)', 'Lock');
 	my @busy = map { session() } 1 .. 3;
@@ -127,7 +127,7 @@ nothing_is_left('other waits');
 	$_->wait for @busy;
 	$boss->ask('SELECT pg_advisory_unlock(2)');
 	lines($two);
-	reload('admission_limit', 1, '"limit"', 1);
+	reload('admission_limit', 1, 'session_limit', 1);
 }
 nothing_is_left('slots that change hands');
 

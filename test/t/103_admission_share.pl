@@ -146,7 +146,7 @@ like($err, qr/cannot choose an admission limit while "kvfdw.admission_limit" is 
 ($rc, $out, $err) = $node->psql('postgres', 'SET ROLE web; SELECT kvfdw_admission_tune()');
 like($err, qr/permission denied/, 'nobody but a superuser may have it chosen');
 reload('admission_sample', "'150ms'");
-reload('admission_limit', 0, '"limit"', '');
+reload('admission_limit', 0, 'session_limit', '');
 $node->safe_psql('postgres', 'SELECT kvfdw_admission_tune()');
 wait_for('the log', 180, sub { slurp_file($node->logfile) =~ /busy sessions are too few to choose a limit/ });
 pass('without clients no limit is chosen');

@@ -128,7 +128,7 @@ undef $_ for $s, $t;
 
 # ---- switched off ----
 ($s, $holder) = after_turn();
-reload('admission_limit', -1, '"limit"', '');
+reload('admission_limit', -1, 'session_limit', '');
 waiting(0);
 is(join(',', map { $s->ask("SELECT $_") } 9 .. 11), '9,10,11', 'switched off, it works as before');
 let_in($holder);
