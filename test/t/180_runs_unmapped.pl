@@ -44,7 +44,7 @@ sub gives_up
 	return ok(eval { wait_for($what, 60, sub { ask($sql) if $sql; gone($pid) == 0 }) }, $what) || diag(join ' of ', mapped($pid));
 }
 sub pid_of { return answer($node, "SELECT pid FROM pg_stat_activity WHERE backend_type = '$_[0]'"); }
-sub freezes { return answer($node, q{SELECT sum(wal_flushes) FROM kvfdw_stat_tables}); }
+sub freezes { return answer($node, q{SELECT sum(flushes) FROM kvfdw_stat_tables}); }
 
 my $pid = ask('SELECT pg_backend_pid();');
 my $rows = 'SELECT count(*), sum(v) FROM t WHERE v > 0;';
