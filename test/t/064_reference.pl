@@ -28,6 +28,9 @@ sub rows_of { my ($text) = @_; return map { [ map { s/^\s+|\s+$//gr } split /\|/
 # The names in backquotes of a cell.
 sub names { my ($cell) = @_; return $cell =~ /`([^`]+)`/g; }
 
+# A text without what only documents, or only comments, have.
+sub plain { my ($text) = @_; return $text =~ s{`|\[([^\]]*)\]\([^)]*\)| \(in (?:bytes|milliseconds)\)}{$1 // ''}ger; }
+
 sub ask { my ($sql) = @_; return [ map { [ split /\|/, $_, -1 ] } split /\n/, $node->safe_psql('postgres', $sql) ]; }
 
 sub lines { my (@rows) = @_; return join("\n", map { join(' | ', @$_) } @rows) . "\n"; }
@@ -74,6 +77,10 @@ for my $row (rows_of($settings))
 is(lines(sort { $a->[0] cmp $b->[0] } @document), lines(@server), 'settings');
 is_deeply([ sort keys %of_tests ], [ grep { $of_tests{$_} } map { $_->[0] } @settings ], 'settings of test builds') if has_faults($node);
 
+my %short = map { $_->[0] => $_->[1] } @{ask("SELECT name, short_desc FROM pg_settings WHERE name LIKE 'kvfdw.%'")};
+my @other = grep { index(plain($_->[1]), $short{$_->[0]} // '?') != 0 } map { [ names($_->[0]), $_->[-1] ] } grep { $_->[0] =~ /^`kvfdw\.\w+`$/ } rows_of($settings);
+is(lines(@other), "\n", '... which mean what their descriptions say');
+
 my $without = q{SELECT name FROM pg_settings WHERE name LIKE 'kvfdw.%' AND};
 is(lines(@{ask($without . q{ short_desc !~ '^(Sets|Enables|Makes|Stops|Leaves out) [^.]*([a-z_][.][a-z][^.]*)*[.]$' ORDER BY 1})}), "\n",
 	'the description of every setting is a sentence that begins with a verb');
@@ -94,6 +101,12 @@ for my $view (@views)
 	my @documented = map { my $row = $_; map { [ $_, $row->[1] ] } names($row->[0]) } rows($objects, $view);
 	my @own = grep { my ($name, $type) = @$_; !(($several{$name} // '') eq $type && ++$has_it{$name}) } @$columns;
 	is(lines(@documented), lines(@own), "columns of $view");
+
+	# one text: the column's comment, which has the unit in it
+	my @meanings = map { my $row = $_; map { [ $_, plain($row->[3]) ] } names($row->[0]) } rows($objects, $view);
+	my $comments = ask("SELECT attname, col_description(attrelid, attnum) FROM pg_attribute WHERE attrelid = '$view'::regclass AND attnum > 0 ORDER BY attnum");
+	my %own = map { $_->[0] => 1 } @own;
+	is(lines(@meanings), lines(map { [ $_->[0], plain($_->[1]) ] } grep { $own{$_->[0]} } @$comments), '... which mean what their comments say');
 }
 ok((all { ($has_it{$_} // 0) > 1 } keys %several), 'columns of several views');
 my ($kinds) = map { $_->[3] } grep { $_->[0] eq '`kind`' } rows($objects, 'kvfdw_stat_io');
