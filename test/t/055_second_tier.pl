@@ -257,7 +257,7 @@ flock($other, LOCK_EX | LOCK_NB) or die "$file: $!";
 $log = -s $node->logfile;
 my $inode = (stat $file)[1];
 $node->start;
-wait_for('the tier', sub { !-e $warm && substr(slurp_file($node->logfile), $log) =~ /second tier/ });
+wait_for('the tier', sub { !-e $warm && substr(slurp_file($node->logfile), $log) =~ /second-tier/ });
 is(stat_of('enabled') . ' ' . (stat $file)[1], "f $inode", 'a file that another server uses is left to it');
 like(substr(slurp_file($node->logfile), $log), qr/LOG:  cannot use second-tier cache file ".*": another server uses it/, '... and the log says so');
 close $other;
