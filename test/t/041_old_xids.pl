@@ -85,9 +85,9 @@ twins($node, 'and a power loss');
 # ---- by age alone ----
 
 change($node);
-my $before = heap_only() ? 0 : answer($node, q{SELECT sum(wal_flushes) FROM kvfdw_stat_tables});
+my $before = heap_only() ? 0 : answer($node, q{SELECT sum(flushes) FROM kvfdw_stat_tables});
 burn($node, 250_000);
-ok(heap_only() || eval { wait_for('old versions to be frozen', sub { answer($node, q{SELECT sum(wal_flushes) FROM kvfdw_stat_tables}) > $before }) }, 'versions are frozen when they are old by xids, whatever the delay');
+ok(heap_only() || eval { wait_for('old versions to be frozen', sub { answer($node, q{SELECT sum(flushes) FROM kvfdw_stat_tables}) > $before }) }, 'versions are frozen when they are old by xids, whatever the delay');
 
 # ---- a transaction and a prepared one that last ----
 
