@@ -44,7 +44,6 @@
 #define KV_WARM_PATH	KV_DIRECTORY "/warm"
 #define KV_WARM_USED_PATH	KV_DIRECTORY "/warm.used"	/* exists while the other is used */
 #define KV_WARM_MAGIC	0x4b565741	/* "KVWA" */
-#define KV_WARM_VERSION	3
 #define KV_WARM_MOST	(16 * 1024 * 1024)	/* most blocks, or frames, in a record */
 
 #define KV_WARM_STEP	1024	/* blocks that are read between checks for dropped stores */
@@ -196,7 +195,7 @@ file_problem(const char *file, Size len)
 	if (len < sizeof(KvWarmHead) || head->magic != KV_WARM_MAGIC ||
 		head->crc != kv_crc(file + at, len - at))
 		return "it is damaged";
-	if (head->format_version != KV_WARM_VERSION)
+	if (head->format_version != KV_FORMAT_VERSION)
 		return "it has another version";
 	if (head->system_identifier != GetSystemIdentifier())
 		return "it belongs to another server";
@@ -446,7 +445,7 @@ make_file(List *stores, KvCached *cached, char *file)
 	if (cached->unused != NULL)
 		len += copy_noted(cached, file + len, &head->nstores);
 	head->magic = KV_WARM_MAGIC;
-	head->format_version = KV_WARM_VERSION;
+	head->format_version = KV_FORMAT_VERSION;
 	head->system_identifier = GetSystemIdentifier();
 	head->tier_mark = cached->tier_mark;
 	head->crc = kv_crc(file + sizeof(*head), len - sizeof(*head));

@@ -6,7 +6,7 @@
  * store has a schema image: a text that describes the definition with which its rows were
  * written.  Every KvTable is compared with it once:
  *
- *		kvfdw schema 4 xid									(3 if there are no forms)
+ *		kvfdw schema 1 xid
  *		raw attnum
  *		forms lz4											(only if there may be such)
  *		key attnum typid typmod collation					(in key order)
@@ -18,8 +18,7 @@
  * belong to, for as long as the store lives, or 0.  The first writer of a store sets the image;
  * a writer whose table has columns that the image lacks adds them before it writes.
  *
- * forms stay in the image when the option is dropped: libraries that cannot read compressed
- * values refuse the image, and so the table, by its version.
+ * The line forms stays in the image when the option is dropped: rows may have such values.
  *
  * Dropped columns stay in the image, since attribute numbers are not used twice.  Only the
  * image knows their format in old rows: the type may have been changed before the drop, and may
@@ -642,7 +641,7 @@ kv_table_store_to_convert(Relation rel, List *retyped)
 			continue;			/* no row has it, or it is only in the key */
 		if (!same_values(stored->typid, column->was))
 		{
-			/* older libraries allowed the type to change without the rows */
+			/* a server without the library allows the type to change without the rows */
 			column->was = stored->typid;
 			column->typmod = -1;
 			column->collation = get_typcollation(stored->typid);

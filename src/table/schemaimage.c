@@ -5,45 +5,14 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
-#include "catalog/pg_type.h"
 #include "nodes/bitmapset.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
-#include "utils/syscache.h"
 
 #include "compat.h"
 #include "table/schemaimage.h"
 
-#define SCHEMA_VERSION		4
-#define SCHEMA_PLAIN		3	/* the version before forms were added */
-
-/*
- * The format of a column in rows of an image of version 1: that of its type.  If the type was
- * dropped, the column most likely was dropped with it, and pg_attribute has the same format.
- */
-static void
-find_column_form(Relation rel, KvSchemaColumn *column)
-{
-	TupleDesc	desc = RelationGetDescr(rel);
-	HeapTuple	tuple = SearchSysCache1(TYPEOID, ObjectIdGetDatum(column->typid));
-
-	if (HeapTupleIsValid(tuple))
-	{
-		column->attlen = ((Form_pg_type) GETSTRUCT(tuple))->typlen;
-		column->attalign = ((Form_pg_type) GETSTRUCT(tuple))->typalign;
-		ReleaseSysCache(tuple);
-	}
-	else if (column->attnum <= desc->natts)
-	{
-		column->attlen = TupleDescAttr(desc, column->attnum - 1)->attlen;
-		column->attalign = TupleDescAttr(desc, column->attnum - 1)->attalign;
-	}
-	else						/* rolled back */
-	{
-		column->attlen = -1;
-		column->attalign = TYPALIGN_INT;
-	}
-}
+#define SCHEMA_VERSION		1
 
 /*
  * Read the last field of a column's line, which is "-" or bytes in hexadecimal; the
@@ -75,7 +44,7 @@ parse_missing(const char *text, KvSchemaColumn *column)
 
 /* Read a column's line, with which text begins; returns the bytes read, or 0. */
 static int
-parse_column(Relation rel, int version, const char *text, KvSchemaColumn *column)
+parse_column(const char *text, KvSchemaColumn *column)
 {
 	int			attnum;
 	int			attlen;
@@ -84,35 +53,16 @@ parse_column(Relation rel, int version, const char *text, KvSchemaColumn *column
 
 	column->missing = NULL;
 	column->missing_len = 0;
-	if (version == 1)
-	{
-		if (sscanf(text, " column %d %u " UINT64_FORMAT "%n", &attnum, &column->typid,
-				   &column->xid, &used) != 3)
-			return 0;
-	}
-	else
-	{
-		if (sscanf(text, " column %d %u %d %c " UINT64_FORMAT "%n", &attnum, &column->typid,
-				   &attlen, &column->attalign, &column->xid, &used) != 5)
-			return 0;
-		if (attlen < -2 || attlen == 0 || attlen > PG_INT16_MAX ||
-			strchr("csid", column->attalign) == NULL)
-			return 0;
-		column->attlen = attlen;
-		if (version > 2)
-		{
-			more = parse_missing(text + used, column);
-			if (more == 0)
-				return 0;
-			used += more;
-		}
-	}
-	if (attnum < 1 || attnum > MaxHeapAttributeNumber)
+	if (sscanf(text, " column %d %u %d %c " UINT64_FORMAT "%n", &attnum, &column->typid, &attlen,
+			   &column->attalign, &column->xid, &used) != 5)
+		return 0;
+	if (attnum < 1 || attnum > MaxHeapAttributeNumber || attlen < -2 || attlen == 0 ||
+		attlen > PG_INT16_MAX || strchr("csid", column->attalign) == NULL)
 		return 0;
 	column->attnum = attnum;
-	if (version == 1)
-		find_column_form(rel, column);
-	return used;
+	column->attlen = attlen;
+	more = parse_missing(text + used, column);
+	return more == 0 ? 0 : used + more;
 }
 
 void
@@ -124,7 +74,7 @@ kv_schema_raise_invalid(Relation rel)
 					RelationGetRelationName(rel))));
 }
 
-/* Read an image; XX001 if it is not one, 0A000 if it is of a later version. */
+/* Read an image; XX001 if it is not one, 0A000 if it is of another version. */
 static void
 parse_schema(Relation rel, const char *text, KvSchema *schema)
 {
@@ -139,13 +89,13 @@ parse_schema(Relation rel, const char *text, KvSchema *schema)
 
 	valid = sscanf(text, "kvfdw schema %d " UINT64_FORMAT "%n",
 				   &version, &schema->xid, &used) == 2;
-	if (valid && (version < 1 || version > SCHEMA_VERSION))
+	if (valid && version != SCHEMA_VERSION)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("data of foreign table \"%s\" has schema version %d, but this kvfdw "
-						"supports only versions 1 to %d",
+				 errmsg("data of foreign table \"%s\" has schema version %d, but this library "
+						"reads version %d",
 						RelationGetRelationName(rel), version, SCHEMA_VERSION),
-				 errhint("Install the version of kvfdw that wrote it.")));
+				 errhint("Use the version of kvfdw that wrote it.")));
 	text += used;
 	valid = valid && sscanf(text, " raw %d%n", &attnum, &used) == 1;
 	if (valid)
@@ -153,14 +103,13 @@ parse_schema(Relation rel, const char *text, KvSchema *schema)
 		schema->raw = attnum;
 		text += used;
 	}
-	if (valid && version > SCHEMA_PLAIN)
+	if (valid)
 	{
 		used = 0;
 		sscanf(text, " forms lz4%n", &used);
-		schema->compressed = valid = used > 0;
+		schema->compressed = used > 0;
 		text += used;
 	}
-
 	while (valid && schema->nkeys < MaxHeapAttributeNumber &&
 		   sscanf(text, " key %d %u %d %u%n", &attnum, &key.typid,
 				  &key.typmod, &key.collation, &used) == 4)
@@ -170,7 +119,7 @@ parse_schema(Relation rel, const char *text, KvSchema *schema)
 		text += used;
 	}
 	while (valid && schema->ncolumns < MaxHeapAttributeNumber &&
-		   (used = parse_column(rel, version, text, &schema->columns[schema->ncolumns])) > 0)
+		   (used = parse_column(text, &schema->columns[schema->ncolumns])) > 0)
 	{
 		attnum = schema->columns[schema->ncolumns++].attnum;
 		valid = !bms_is_member(attnum, seen);
@@ -199,7 +148,7 @@ kv_schema_print(const KvSchema *schema, StringInfo into)
 {
 	resetStringInfo(into);
 	appendStringInfo(into, "kvfdw schema %d " UINT64_FORMAT "\nraw %d\n",
-					 schema->compressed ? SCHEMA_VERSION : SCHEMA_PLAIN, schema->xid, schema->raw);
+					 SCHEMA_VERSION, schema->xid, schema->raw);
 	if (schema->compressed)
 		appendStringInfoString(into, "forms lz4\n");
 	for (int i = 0; i < schema->nkeys; i++)

@@ -6,7 +6,7 @@
  * Its grammar, and what it is for, are at the head of schema.c.
  *
  * Locks:  none of the engine's. Errors: kv_schema_read raises XX001 for an invalid image, 0A000
- * for one of a later version.
+ * for one of another version.
  */
 #ifndef KV_SCHEMAIMAGE_H
 #define KV_SCHEMAIMAGE_H

@@ -9,7 +9,7 @@
 # One server with a table of each wal level and a heap table is brought
 # into three states: killed (crash), stopped (stop), killed and started under another
 # kernel (reboot).  Each case damages one file of such a state, starts the server and
-# compares.  A table with level none may lose rows after a reboot, or with the merge
+# compares.  A table with level none may lose rows after a reboot, or with the buffer
 # file that has its last ones, but show none that
 # was never committed.  kinds, faults and states are drawn, or those that the command
 # line names; --case N plays that case alone.  Prints what each kind of file led to,
@@ -25,13 +25,13 @@ use lib "$FindBin::RealBin/../perl";
 use KvCampaign;
 use Time::HiRes qw(time lstat utime);
 
-my @kinds = qw(control merge table map manifest image imaged log run val unusable);
+my @kinds = qw(control buffers table map manifest image imaged log run val unusable);
 my @faults = (('flip') x 8, qw(empty header half short garbage zeros hole old_block old_file missing swapped other_shard));
 my @states = qw(crash stop reboot);
 my @levels = qw(full keys none);
 
 my $option = options('damage', 'cases=i' => 600, 'case=i' => undef, 'kind=s' => undef, 'fault=s' => undef, 'state=s' => undef, 'level=s' => undef);
-my %header = (control => 16592, merge => 4096, table => 80, map => 64, manifest => 184, image => 40, imaged => 24, log => 64, run => 4096, val => 4096, unusable => 16);
+my %header = (control => 16592, buffers => 4096, table => 152, map => 64, manifest => 184, image => 40, imaged => 32, log => 64, run => 4096, val => 4096, unusable => 16);
 # what tells of damage: XX001, and that a file is missing, cannot be read, is of another version or table, or that the table is unusable
 my $telling = qr/^(?:XX001|58P01|58030|0A000|55000)$/;
 
@@ -192,7 +192,7 @@ sub place
 		my $change = $bytes ^ substr($old, 0, length $bytes);
 		my @new = grep { substr($change, $_ * 32, 32) =~ /[^\0]/ } 0 .. (length($change) - 1) / 32;
 		# of write buffers: the headers and entries, which are after all values
-		my $values = $kind eq 'merge' ? 4096 + 16384 * unpack 'x24 L<', $bytes : 0;
+		my $values = $kind eq 'buffers' ? 4096 + 16384 * unpack 'x24 L<', $bytes : 0;
 		@new = grep { $_ * 32 >= $values } @new if rand() < 0.8;
 		my $at = 32 * $new[ rand @new ] + int rand 32;
 		return $at if @new && $at < length $bytes;
@@ -273,7 +273,7 @@ sub kind_of
 {
 	my ($path) = @_;
 	my $name = basename($path);
-	return $name if $path =~ m{^/(?:control|merge)$} || $name =~ /^(?:table|map|imaged|unusable)$/;
+	return $name if $path =~ m{^/(?:control|buffers)$} || $name =~ /^(?:table|map|imaged|unusable)$/;
 	return $name =~ /\.(manifest|image|log|run|val)$/ ? $1 : '';
 }
 
@@ -296,7 +296,7 @@ sub play
 
 	my $all = files_below("$data/kvfdw");
 	my @alike = sort grep { $all->{$_} ne 'd' && kind_of($_) eq $kind } keys %$all;
-	my @candidates = grep { m{^/(?:control|merge)$} || m{^/\d+/$of_table{"kv_$level"}/} } @alike;
+	my @candidates = grep { m{^/(?:control|buffers)$} || m{^/\d+/$of_table{"kv_$level"}/} } @alike;
 	return ('nothing to damage', "$kind of $level in state $state") unless @candidates;
 	my $file = $candidates[ rand @candidates ];
 	my $what = damage($fault, $kind, $file, @alike) // return ('nothing to damage', "$fault on $kind of $level in state $state");
@@ -324,7 +324,7 @@ sub play
 		{
 			my ($of, $states, $missing, $extra, $never, $check, $message) = split /\|/, $line, 7;
 			my $hit = $is_shared || $of eq $level || $what =~ m{/\d+/$of_table{"kv_$of"}/};
-			my $may_lose = $of eq 'none' && ($state eq 'reboot' || $kind eq 'merge');
+			my $may_lose = $of eq 'none' && ($state eq 'reboot' || $kind eq 'buffers');
 			my @alien = grep { $_ !~ $telling } split /,/, $states;
 			push @wrong, "$of: SQLSTATE @alien: $message" if @alien;
 			push @wrong, "$of: another table suffers: $states $message" if $states ne '' && !$hit && $of ne 'lost';

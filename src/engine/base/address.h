@@ -2,11 +2,11 @@
  * address.h
  *		Addresses of values: volumes, and their division into files.
  *
- * An address has 63 bits: a volume's number (20) and a byte in it (43).  Volumes below
- * KV_LEGACY_VOLUMES are one file each, which older libraries have made.  The others are divided
- * into value files of one size; the volume's number determines the class, and so the size.  So
- * an address alone determines its file, and its offset in that.  Within a volume addresses
- * continue from value file to value file.
+ * An address has 63 bits: a volume's number (20) and a byte in it (43).  There is no volume below
+ * KV_FIRST_VOLUME, so no value file has address 0, which means none.  Volumes are divided into
+ * value files of one size; the volume's number determines the class, and so the size.  So an
+ * address alone determines its file, and its offset in that.  Within a volume addresses continue
+ * from value file to value file.
  *
  * Arithmetic only; nothing here takes a lock, allocates or raises.
  */
@@ -16,10 +16,9 @@
 typedef uint64 KvAddress;
 
 #define KV_VOLUME_BITS		43
-#define KV_VOLUME_SIZE		(UINT64CONST(1) << KV_VOLUME_BITS)
-#define KV_LEGACY_VOLUMES	0x10000
+#define KV_FIRST_VOLUME		0x10000
 #define KV_VALUE_FILE_CLASSES	5
-#define KV_CLASS_VOLUMES	0x30000	/* volumes of each class */
+#define KV_CLASS_VOLUMES	0x30000	/* of each class; the last volume of all is 0xFFFFF */
 #define KV_NO_CLASS			(-1)
 
 /*
@@ -49,17 +48,13 @@ kv_volume_begin(uint32 volume)
 	return (uint64) volume << KV_VOLUME_BITS;
 }
 
-static inline bool
-kv_is_legacy(KvAddress address)
-{
-	return address < kv_volume_begin(KV_LEGACY_VOLUMES);
-}
-
-/* The class of a volume that is divided into value files. */
+/* The class of a volume; of one below the first, which no value is in, that of the first. */
 static inline int
 kv_class_of(KvAddress address)
 {
-	return (kv_volume_of(address) - KV_LEGACY_VOLUMES) / KV_CLASS_VOLUMES;
+	uint32		volume = kv_volume_of(address);
+
+	return volume < KV_FIRST_VOLUME ? 0 : (volume - KV_FIRST_VOLUME) / KV_CLASS_VOLUMES;
 }
 
 #ifdef KVFDW_FAULTS
@@ -83,8 +78,7 @@ kv_value_file_size(int class)
 static inline uint64
 kv_file_span(KvFileId file)
 {
-	return kv_is_legacy(file.address) ? KV_VOLUME_SIZE
-		: kv_value_file_size(kv_class_of(file.address));
+	return kv_value_file_size(kv_class_of(file.address));
 }
 
 /* The file that contains an address. */

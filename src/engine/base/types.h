@@ -9,7 +9,7 @@
 
 #include "engine/base/address.h"
 
-#define KV_FORMAT_VERSION	1	/* of a file without a version of its own */
+#define KV_FORMAT_VERSION	1	/* of each file but the control file */
 #define KV_MAX_UNFROZEN		12	/* unfrozen runs of one shard */
 
 /* Limits, each documented in README.md. */
@@ -85,7 +85,7 @@ typedef struct KvStoreShape
 	uint64		creator;		/* full xid of the TRUNCATE that created it, or 0 */
 	uint32		creator_incarnation;
 	KvWalLevel	wal;
-	uint64		id;				/* never repeats; 0: written by a library without ids */
+	uint64		id;				/* never repeats, not 0 */
 	bool		maps;			/* it may have had maps after the first one */
 	/* where its value files are created; InvalidOid: in its own directory */
 	Oid			tablespace;

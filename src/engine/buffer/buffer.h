@@ -144,8 +144,6 @@ typedef struct KvBufferPool
 {
 	LWLock		lock;	/* guards buffer states, free units and the list of pending buffers */
 	int			nunits;
-	/* the file has version 1: each buffer is one unit */
-	bool		whole;
 	uint32		unit_values;	/* bytes of a unit's value area */
 	uint32		unit_entries;	/* bytes of a unit for batch head and entries */
 	uint32		buffer_size;	/* maximum bytes of values in a buffer */

@@ -7,9 +7,6 @@
  * values of all units, their headers, and their entries.  So the values of a buffer of several
  * units are the exact image of what will be written, and so are its key-log batch and entries.
  *
- * A file of version 1 has buffers of one size, each with its values, its header and its entries.
- * If it has buffers in use it is kept as it is, with each buffer as one unit.
- *
  * FREE ──open──▶ OPEN ──seal──▶ SEALED ──claim──▶ WRITING ──▶ FREE
  *                                     ▲                 │ write failed
  *                                     └─────────────────┘
@@ -45,9 +42,6 @@
 
 #define KV_UNIT_VALUES		(16 * 1024)
 #define KV_UNIT_ENTRIES		(4 * 1024)
-#define KV_BUFFER_FILE_VERSION	2
-#define KV_WHOLE_VERSION	1	/* buffers of one size */
-#define KV_WHOLE_ENTRIES	(32 * 1024)	/* in version 1, header included */
 #define KV_FEWEST_BUFFERS		8 /* of the largest size */
 
 #define KV_BUFFER_FILE_TEMPORARY	KV_DIRECTORY "/buffers.tmp"
@@ -58,7 +52,7 @@ typedef struct KvBufferFileHeader
 	uint32		format_version;
 	uint64		directory_id;
 	uint32		unit_values;
-	uint32		unit_entries;	/* in version 1 with the header */
+	uint32		unit_entries;
 	uint32		nunits;
 	uint32		crc;
 } KvBufferFileHeader;
@@ -89,17 +83,6 @@ geometry_of(const KvBufferFileHeader *header)
 {
 	KvGeometry	file = {.values = KV_BLOCK};
 
-	if (header->format_version == KV_WHOLE_VERSION)
-	{
-		Size		step = (Size) header->unit_values + header->unit_entries;
-
-		file.headers = file.values + header->unit_values;
-		file.batches = file.headers + sizeof(KvBufferHeader);
-		file.values_step = file.headers_step = file.batches_step = step;
-		file.length = file.values + step * header->nunits;
-		file.entries = header->unit_entries - sizeof(KvBufferHeader);
-		return file;
-	}
 	file.values_step = header->unit_values;
 	file.headers = file.values + file.values_step * header->nunits;
 	file.headers_step = sizeof(KvBufferHeader);
@@ -143,8 +126,6 @@ kv_buffer_entry_room(int buffer)
 static int
 units_for(const KvBufferFileHeader *header, Size capacity)
 {
-	if (header->format_version == KV_WHOLE_VERSION)
-		return 1;
 	return Max((capacity + header->unit_values - 1) / header->unit_values, 1);
 }
 
@@ -256,7 +237,7 @@ create_buffer_file(void)
 	char	   *map;
 
 	header.magic = KV_MAGIC_BUFFER_FILE;
-	header.format_version = KV_BUFFER_FILE_VERSION;
+	header.format_version = KV_FORMAT_VERSION;
 	header.directory_id = kv_directory_id();
 	header.unit_values = KV_UNIT_VALUES;
 	header.unit_entries = KV_UNIT_ENTRIES;
@@ -273,6 +254,14 @@ create_buffer_file(void)
 		kv_io_error(FATAL, errno, KV_BUFFER_FILE_TEMPORARY, "rename");
 }
 
+/* Reads the buffer file's header, of whichever version, and the file's length. */
+static bool
+peek_header(KvBufferFileHeader *header, Size *len)
+{
+	return kv_io_slurp_piece(KV_BUFFER_FILE_PATH, 0, header, sizeof(*header), len) &&
+		header->magic == KV_MAGIC_BUFFER_FILE && header->crc == header_crc(header);
+}
+
 /*
  * Reads the buffer file's header; false: the file is missing, or its version or geometry is
  * unknown.
@@ -281,13 +270,9 @@ static bool
 read_header(KvBufferFileHeader *header)
 {
 	Size		len;
-	bool		found = kv_io_slurp_piece(KV_BUFFER_FILE_PATH, 0, header, sizeof(*header), &len);
 
-	return found && header->magic == KV_MAGIC_BUFFER_FILE && header->crc == header_crc(header) &&
-		((header->format_version == KV_BUFFER_FILE_VERSION &&
-		  header->unit_values == KV_UNIT_VALUES && header->unit_entries == KV_UNIT_ENTRIES) ||
-		 (header->format_version == KV_WHOLE_VERSION &&
-		  header->unit_entries == KV_WHOLE_ENTRIES)) &&
+	return peek_header(header, &len) && header->format_version == KV_FORMAT_VERSION &&
+		header->unit_values == KV_UNIT_VALUES && header->unit_entries == KV_UNIT_ENTRIES &&
 		header->nunits > 0 && len == geometry_of(header).length;
 }
 
@@ -296,7 +281,10 @@ bool
 kv_buffers_are_sound(void)
 {
 	KvBufferFileHeader header;
+	Size		len;
 
+	if (peek_header(&header, &len))
+		kv_format_require(KV_BUFFER_FILE_PATH, header.format_version, KV_FORMAT_VERSION);
 	return read_header(&header) && header.directory_id == kv_directory_id() &&
 		kv_io_read_through(KV_BUFFER_FILE_PATH, KV_IO_BUFFER_MAP) == 0;
 }
@@ -351,10 +339,7 @@ map_buffer_file(void)
 	kv_buffer_pool->nunits = header->nunits;
 	kv_buffer_pool->unit_values = header->unit_values;
 	kv_buffer_pool->unit_entries = geometry.entries;
-	kv_buffer_pool->whole = header->format_version == KV_WHOLE_VERSION;
-	kv_buffer_pool->buffer_size = kv_buffer_pool->whole ?
-		TYPEALIGN_DOWN(KV_BLOCK, header->unit_values) :
-		Min(configured_size(), (Size) header->nunits * KV_UNIT_VALUES);
+	kv_buffer_pool->buffer_size = Min(configured_size(), (Size) header->nunits * KV_UNIT_VALUES);
 }
 
 static bool
@@ -458,7 +443,7 @@ kv_buffers_start(void)
 
 		map_buffer_file();
 		used = release_buffers(&sequence);
-		if (!kv_buffer_pool->whole && kv_buffer_pool->nunits == configured_units())
+		if (kv_buffer_pool->nunits == configured_units())
 			break;
 		if (used > 0)
 		{

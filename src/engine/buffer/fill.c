@@ -53,20 +53,13 @@ kv_buffer_can_open(const KvStore *store, Size len)
 	return can;
 }
 
-/* Capacities are multiples of this. */
-static Size
-grain(void)
-{
-	return kv_buffer_pool->whole ? KV_BLOCK : kv_buffer_pool->unit_values;
-}
-
 /* The capacity of a buffer for this shard if no other shard were written. */
 static Size
 capacity_alone(const KvShard *shard)
 {
 	Size		capacity = Min((Size) kv_buffer_pool->buffer_size, shard->value_bytes / 4);
 
-	return Max(TYPEALIGN_DOWN(grain(), capacity), KV_BUFFER_LEAST);
+	return Max(TYPEALIGN_DOWN(kv_buffer_pool->unit_values, capacity), KV_BUFFER_LEAST);
 }
 
 /* The unused bytes of the open value file. */
@@ -82,7 +75,7 @@ left_in_value_file(const KvShard *shard)
 Size
 kv_buffer_capacity(const KvShard *shard, Size len)
 {
-	Size		capacity = TYPEALIGN(grain(),
+	Size		capacity = TYPEALIGN(kv_buffer_pool->unit_values,
 									 Max(Min(capacity_alone(shard), kv_buffer_share()), len));
 	uint64		left = left_in_value_file(shard);
 

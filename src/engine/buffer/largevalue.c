@@ -432,7 +432,7 @@ use(KvShard *shard, KvShardValueFile *value_file, KvAddress end)
 	}
 	if (more > 0)
 	{
-		/* a legacy file is closed, and records may name more of it than its image */
+		/* records may name more of it than its image */
 		value_file->value_file.flags &= ~KV_VALUE_FILE_SYNCED;
 		kv_value_file_grown(shard, value_file, more);
 	}
@@ -506,9 +506,7 @@ kv_value_claim(KvStore *store, uint32 shard_id, KvAddress address, Size len)
 	{
 		KvValueFile	fresh = {.address = id.address, .live = KV_NOT_KNOWN};
 
-		if (kv_is_legacy(id.address))
-			fresh.flags = KV_VALUE_FILE_LEGACY;
-		else if (kv_retired_find(shard, id.address) != NULL)
+		if (kv_retired_find(shard, id.address) != NULL)
 			fresh.used = kv_retired_find(shard, id.address)->value_file.used;
 
 		/* the map may have been another one when the entry was made */
@@ -518,11 +516,11 @@ kv_value_claim(KvStore *store, uint32 shard_id, KvAddress address, Size len)
 		kv_retired_remove(shard, id.address);
 
 		/* its file may have been missing, so recovery may not know that the address is in use */
-		if (shard->recovered && !kv_is_legacy(id.address))
+		if (shard->recovered)
 			keep_address(store, shard, id);
 
 		/* the last value file that the shard made before the crash */
-		if (!shard->recovered && !kv_is_legacy(id.address) && id.address > shard->open_address)
+		if (!shard->recovered && id.address > shard->open_address)
 			kv_value_file_open(shard, value_file, 0);
 	}
 	use(shard, value_file, end);

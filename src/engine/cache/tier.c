@@ -63,7 +63,6 @@
 #define KV_TIER_TURN_MS	100		/* a compaction waits so long for writes by others */
 
 #define KV_TIER_MAGIC	0x4b565449	/* "KVTI" */
-#define KV_TIER_VERSION	1
 
 /* After the frames, in a block of its own, from a clean stop to the next start. */
 typedef struct KvTierFoot
@@ -425,7 +424,7 @@ kv_tier_mark(void)
 {
 	char		memory[2 * KV_BLOCK];
 	char	   *block = (char *) TYPEALIGN(KV_BLOCK, memory);
-	KvTierFoot	foot = {KV_TIER_MAGIC, KV_TIER_VERSION};
+	KvTierFoot	foot = {KV_TIER_MAGIC, KV_FORMAT_VERSION};
 	int			lock;
 	bool		written;
 
@@ -508,7 +507,7 @@ kv_tier_enter(const KvTierFrame *frame)
 static bool
 foot_is_sound(const KvTierFoot *foot)
 {
-	return foot->magic == KV_TIER_MAGIC && foot->format_version == KV_TIER_VERSION &&
+	return foot->magic == KV_TIER_MAGIC && foot->format_version == KV_FORMAT_VERSION &&
 		foot->system_identifier == GetSystemIdentifier() && foot->stamp != 0 &&
 		foot->frames == ring.n && foot->hand < ring.n &&
 		foot->crc == kv_crc(foot, offsetof(KvTierFoot, crc));

@@ -25,21 +25,16 @@
 #include "engine/base/crc.h"
 #include "engine/base/shared.h"
 #include "engine/durable/durable.h"
+#include "engine/format/format.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
 #include "engine/xact/xact.h"
 
-#define KV_CONTROL_VERSION 5
-
 /*
- * Version 1 ended with provisional and a CRC; version 2 was larger, too.  Versions 3 and 4
- * ended with the proof, or by_pg_upgrade, padding and a CRC.
+ * A start reads this file before it uses any other, so this version stands for the directory.
+ * Development snapshots wrote versions 1 to 5.
  */
-#define KV_CONTROL_V1_SIZE	(offsetof(KvControlFile, complete) + sizeof(uint32))
-#define KV_CONTROL_V2_SIZE	16504
-#define KV_CONTROL_V3_SIZE	(offsetof(KvControlFile, directory_id) + 2 * sizeof(uint32))
-#define KV_CONTROL_V4_SIZE	(offsetof(KvControlFile, server_id) + 2 * sizeof(uint32))
-#define KV_CONTROL_V2_COVERED (KV_CONTROL_V2_SIZE - 16)
+#define KV_CONTROL_VERSION	6
 
 KvControl  *kv_control = NULL;
 
@@ -97,59 +92,19 @@ kv_control_read(void)
 {
 	Size		len;
 	KvControlFile *file = (KvControlFile *) kv_io_slurp(KV_CONTROL_PATH, &len);
-	KvControlFile *control;
 	bool		sound;
 
 	if (file == NULL)
 		return NULL;
-	if (len >= 8 && file->magic == KV_MAGIC_CONTROL &&
-		(file->format_version < 1 || file->format_version > KV_CONTROL_VERSION))
-		ereport(FATAL,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("file \"%s\" has format version %u, this library reads versions 1 to %u",
-						KV_CONTROL_PATH, file->format_version, KV_CONTROL_VERSION)));
-	sound = false;
-	if (len >= 8 && file->magic == KV_MAGIC_CONTROL)
-	{
-		Size		size = file->format_version == 1 ? KV_CONTROL_V1_SIZE :
-			file->format_version == 2 ? KV_CONTROL_V2_SIZE :
-			file->format_version == 3 ? KV_CONTROL_V3_SIZE :
-			file->format_version == 4 ? KV_CONTROL_V4_SIZE : sizeof(KvControlFile);
-		uint32		crc;
-
-		if (len == size)
-		{
-			memcpy(&crc, (char *) file + size - sizeof(crc), sizeof(crc));
-			sound = crc == kv_crc(file, size - sizeof(crc));
-		}
-	}
-	if (!sound)
+	sound = len >= offsetof(KvControlFile, system_identifier) && file->magic == KV_MAGIC_CONTROL;
+	if (sound)
+		kv_format_require(KV_CONTROL_PATH, file->format_version, KV_CONTROL_VERSION);
+	if (!sound || len != sizeof(KvControlFile) || file->crc != control_crc(file))
 		ereport(FATAL,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("file \"%s\" is damaged", KV_CONTROL_PATH),
 				 errhint("Restore the data directory from a backup.")));
-	control = palloc0(sizeof(KvControlFile));
-	if (file->format_version == KV_CONTROL_VERSION)
-		memcpy(control, file, sizeof(KvControlFile));
-	else if (file->format_version == 4)
-		memcpy(control, file, offsetof(KvControlFile, server_id));
-	else if (file->format_version == 3)
-		memcpy(control, file, offsetof(KvControlFile, directory_id));
-	else
-	{
-		/* for these versions pg_control says whether they were stopped; nothing is proven */
-		memcpy(control, file, offsetof(KvControlFile, complete));
-		control->complete = KV_COMPLETE_UNLESS_REDO;
-		if (file->format_version == 2)
-			memcpy(&control->covered, (char *) file + KV_CONTROL_V2_COVERED,
-				   sizeof(control->covered));
-	}
-	if (file->format_version < 4)
-		control->directory_id = file->system_identifier;
-	if (file->format_version < 5)
-		control->server_id = control->directory_id;
-	pfree(file);
-	return control;
+	return file;
 }
 
 /* End of redo: every xid below the next one may have a WAL record, none above. */

@@ -116,9 +116,7 @@ keep_value_files(KvStore *store, uint32 shard_id, const KvImage *image)
 	{
 		const KvValueFile *value_file = &image->manifest.value_files[i];
 
-		/* a legacy file of a shard without values need not exist */
-		if (kv_value_file_find(shard, value_file->address) != NULL ||
-			(kv_is_legacy(value_file->address) && value_file->used == 0))
+		if (kv_value_file_find(shard, value_file->address) != NULL)
 			continue;
 		while (!kv_retired_add(shard, value_file, image->number + 1))
 			kv_make_memory(store, shard_id);

@@ -204,8 +204,7 @@ find_image(const KvStoreKey *key, uint32 shard_id, const KvFoundFile *files, int
 		return true;
 	if (had_image)
 		kv_io_raise_missing(psprintf("%s/%05x.*.image", kv_path_store(key), shard_id));
-	/* an older library made the value file first; now the log is made before it */
-	if (n == 0 && !kv_has_legacy_file(key, shard_id))
+	if (n == 0)
 		return false;
 	make_empty(image);
 	return true;

@@ -10,28 +10,7 @@
 #include "engine/format/format.h"
 #include "engine/io/io.h"
 
-#define KV_IMAGE_VERSION	2
-
-/* Version 1: this, the manifest of version 1, and KvImageEndV1. */
-typedef struct KvImageHeadV1
-{
-	uint32		magic;
-	uint32		format_version;
-} KvImageHeadV1;
-
-typedef struct KvImageEndV1
-{
-	uint32		last_log;
-	uint32		pad;
-	uint64		log_tail;
-	uint64		covers;
-	uint32		number;
-	uint32		crc;
-} KvImageEndV1;
-
-StaticAssertDecl(sizeof(KvImageEndV1) == 32, "end of image version 1 size");
-
-/* Version 2: this, the manifest, and KvImageEnd. */
+/* This, the manifest, and KvImageEnd. */
 typedef struct KvImageHead
 {
 	uint32		magic;
@@ -66,7 +45,7 @@ kv_image_bytes(const KvStoreKey *key, uint32 shard_id, const KvImage *image, Siz
 	head = (KvImageHead *) bytes;
 	end = (KvImageEnd *) (bytes + *len) - 1;
 	head->magic = KV_MAGIC_IMAGE;
-	head->format_version = KV_IMAGE_VERSION;
+	head->format_version = KV_FORMAT_VERSION;
 	head->last_log = image->last_log;
 	head->log_tail = image->log_tail;
 	head->covers = image->covers;
@@ -80,28 +59,8 @@ kv_image_bytes(const KvStoreKey *key, uint32 shard_id, const KvImage *image, Siz
 
 /* Is it the image of this shard? */
 static bool
-parse_v1(const KvStoreKey *key, uint32 shard_id, const char *path, const char *bytes, Size len,
-		 KvImage *image)
-{
-	const char *manifest = bytes + sizeof(KvImageHeadV1);
-	Size		manifest_len = kv_manifest_length(manifest, len - sizeof(KvImageHeadV1));
-	const KvImageEndV1 *end = (const KvImageEndV1 *) (manifest + manifest_len);
-
-	if (len != sizeof(KvImageHeadV1) + manifest_len + sizeof(KvImageEndV1) ||
-		end->crc != kv_crc(bytes, len - sizeof(uint32)) ||
-		kv_manifest_parse(key, shard_id, path, manifest, manifest_len, &image->manifest) != NULL)
-		return false;
-	image->map_number = 0;
-	image->last_log = end->last_log;
-	image->number = end->number;
-	image->log_tail = end->log_tail;
-	image->covers = end->covers;
-	return true;
-}
-
-static bool
-parse_v2(const KvStoreKey *key, uint32 shard_id, const char *path, const char *bytes, Size len,
-		 KvImage *image)
+parse(const KvStoreKey *key, uint32 shard_id, const char *path, const char *bytes, Size len,
+	  KvImage *image)
 {
 	const KvImageHead *head = (const KvImageHead *) bytes;
 	const KvImageEnd *end = (const KvImageEnd *) (bytes + len) - 1;
@@ -127,21 +86,15 @@ kv_image_read(const KvStoreKey *key, uint32 shard_id, uint32 number, int elevel,
 	char       *path = pstrdup(kv_path_image(key, shard_id, number));
 	Size		len;
 	char	   *bytes = kv_io_slurp(path, &len);
-	const KvImageHeadV1 *head = (const KvImageHeadV1 *) bytes;
+	const KvImageHead *head = (const KvImageHead *) bytes;
 	bool		sound;
 
 	if (bytes == NULL)
 		return false;
-	sound = len >= sizeof(KvImageHeadV1) + sizeof(KvImageEndV1) && head->magic == KV_MAGIC_IMAGE;
-	if (sound && (head->format_version == 0 || head->format_version > KV_IMAGE_VERSION))
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("file \"%s\" has format version %u, this library reads versions 1 to %u",
-						path, head->format_version, KV_IMAGE_VERSION)));
-	sound = sound && (head->format_version == 1 ?
-					  parse_v1(key, shard_id, path, bytes, len, image) :
-					  parse_v2(key, shard_id, path, bytes, len, image)) &&
-		image->number == number;
+	sound = len >= sizeof(KvImageHead) && head->magic == KV_MAGIC_IMAGE;
+	if (sound)
+		kv_format_require(path, head->format_version, KV_FORMAT_VERSION);
+	sound = sound && parse(key, shard_id, path, bytes, len, image) && image->number == number;
 	pfree(bytes);
 	if (!sound)
 		ereport(elevel,

@@ -181,9 +181,8 @@ StaticAssertDecl(sizeof(KvValueFile) == 32, "value file size");
 #define KV_NOT_KNOWN		PG_UINT64_MAX
 
 /* KvValueFile.flags */
-#define KV_VALUE_FILE_LEGACY		0x0001 /* a whole volume, made by an older library */
-#define KV_VALUE_FILE_SHARED		0x0002 /* other shards may list it */
-#define KV_VALUE_FILE_SORTED		0x0004 /* its values lie in the order of their keys */
+#define KV_VALUE_FILE_SHARED		0x0001 /* other shards may list it */
+#define KV_VALUE_FILE_SORTED		0x0002 /* its values lie in the order of their keys */
 #define KV_VALUE_FILE_ON_DISK	0x00ff /* the flags that manifests have */
 #define KV_VALUE_FILE_SYNCED		0x0100 /* it will not change any more, and is durable */
 #define KV_VALUE_FILE_NAMED		0x0200 /* its name is durable */
@@ -235,17 +234,18 @@ kv_found_address(const KvFoundFile *value_file)
 typedef void (*KvApplyEntry) (void *arg, const KvLogEntry *entry, uint32 incarnation);
 
 /* ---- head.c ---- */
+/*
+ * ERROR 0A000, which names the file and both versions, unless the file has the format version
+ * that this library reads.
+ */
+extern void kv_format_require(const char *path, uint32 has, uint32 reads);
 /* Fill in a head, for this cluster.  shard: see KvFileHead. */
-extern void kv_head_make(KvFileHead *head, uint32 magic, uint32 format_version,
-						 const KvStoreKey *key, uint32 shard);
+extern void kv_head_make(KvFileHead *head, uint32 magic, const KvStoreKey *key, uint32 shard);
 /* Is it of this cluster, store and shard? */
 extern bool kv_head_is_of(const KvFileHead *head, const KvStoreKey *key, uint32 shard);
 
 /* ---- manifest.c ---- */
-/*
- * What the file would be, palloc'd.  The store's table file must say CHUNKS before it is
- * written anywhere.
- */
+/* What the file would be, palloc'd. */
 extern char *kv_manifest_bytes(const KvStoreKey *key, uint32 shard_id, const KvManifest *manifest,
 							   Size *len);
 /* Put it in the place of the one that is there, atomically; does not sync. */
@@ -256,8 +256,6 @@ extern void kv_manifest_write(const KvStoreKey *key, uint32 shard_id, const KvMa
  */
 extern const char *kv_manifest_parse(const KvStoreKey *key, uint32 shard_id, const char *path,
 									 const char *bytes, Size len, KvManifest *manifest);
-/* How many bytes of a longer file are its manifest; 0: it has none. */
-extern Size kv_manifest_length(const char *bytes, Size len);
 /* False if the shard has none yet; ERROR 0A000 if it has another format version. */
 extern bool kv_manifest_read(const KvStoreKey *key, uint32 shard_id, KvManifest *manifest);
 
@@ -286,8 +284,9 @@ extern void kv_log_verify(const KvStoreKey *key, uint32 shard, uint32 number, ui
 						  uint64 end);
 /*
  * Hand every entry of a log to apply, in order, and return where the log ends.  ERROR
- * if anything in it is damaged, if it is missing and required, or if end is not 0 and
- * the log does not end there.  Serves interrupts between batches.
+ * if it has another format version (0A000), if anything in it is damaged, if it is missing and
+ * required, or if end is not 0 and the log does not end there.  Serves interrupts between
+ * batches.
  */
 extern uint64 kv_log_replay(const KvStoreKey *key, uint32 shard, uint32 number, bool required,
 							uint64 end, KvApplyEntry apply, void *arg);
@@ -373,7 +372,7 @@ extern bool kv_table_file_read(const KvStoreKey *key, KvStoreShape *shape, Strin
 typedef struct KvWhere
 {
 	Oid			tablespace;		/* where they are made; InvalidOid: in its own directory */
-	uint64		id;				/* of the store; 0: it has none yet */
+	uint64		id;				/* of the store */
 	bool		moved;			/* the others may be in its own directory, and … */
 	int			nleaving;
 	Oid			leaving[KV_MAX_LEAVING];	/* … in these */
@@ -389,11 +388,9 @@ extern bool kv_table_file_peek(const KvStoreKey *key, KvWhere *where);
 extern void kv_table_file_require(const KvStoreKey *key, KvStoreShape *shape,
 								  StringInfo schema, uint32 *schema_incarnation);
 /*
- * From now on manifests with value files may be written; durable.  Older libraries refuse the
- * store then.  If it is in shared memory the caller holds the registry's lock, exclusive.
+ * From now on there may be maps after the first; durable.  If the store is in shared memory the
+ * caller holds the registry's lock, exclusive.
  */
-extern void kv_table_file_allow_value_files(const KvStoreKey *key);
-/* The same of maps after the first. */
 extern void kv_table_file_allow_maps(const KvStoreKey *key);
 /* Whose table file is this?  False if missing, damaged or without an id.  wal may be NULL. */
 extern bool kv_table_file_identify(const char *path, KvStoreKey *key, uint64 *id,
@@ -460,14 +457,9 @@ extern void kv_space_make(const KvStoreKey *key, uint64 id, Oid tablespace);
  * present one.  False: some may be left, as in one that is not mounted; that is logged.
  */
 extern bool kv_space_claim(Oid tablespace);
-/* Is there the one value file that an older library gave to a shard? */
-extern bool kv_has_legacy_file(const KvStoreKey *key, uint32 shard_id);
 
 /* ---- found.c ---- */
-/*
- * The files of a store's shards, palloc'd; not value files of older libraries, nor what has
- * no name of ours.  ERROR as kv_space_require.
- */
+/* The files of a store's shards, by their names, palloc'd.  ERROR as kv_space_require. */
 extern void kv_store_list_files(const KvStoreKey *key, KvFound *found);
 /* The index of the first file of this shard, or of one with a greater number. */
 extern int	kv_found_first(const KvFound *found, uint32 shard_id);

@@ -93,8 +93,7 @@ parse_value_file(const char *name, KvFoundFile *file)
 	char		right[sizeof(file->name)];
 
 	if (sscanf(name, "%5x.c%8x.", &file->volume, &file->number) != 2 ||
-		file->volume < KV_LEGACY_VOLUMES ||
-		file->volume >= KV_LEGACY_VOLUMES + KV_VALUE_FILE_CLASSES * KV_CLASS_VOLUMES)
+		file->volume < KV_FIRST_VOLUME)
 		return false;
 	snprintf(right, sizeof(right), "%05x.c%05x.val", file->volume, file->number);
 	file->shard = KV_NO_SHARD;

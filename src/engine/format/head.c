@@ -1,6 +1,6 @@
 /*
  * head.c
- *		How the files of a store begin.
+ *		How the files of a store begin, and the refusal of another format version.
  */
 #include "postgres.h"
 
@@ -8,11 +8,21 @@
 #include "engine/format/format.h"
 
 void
-kv_head_make(KvFileHead *head, uint32 magic, uint32 format_version, const KvStoreKey *key,
-			 uint32 shard)
+kv_format_require(const char *path, uint32 has, uint32 reads)
+{
+	if (has != reads)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("file \"%s\" has format version %u, but this library reads version %u",
+						path, has, reads),
+				 errhint("Use the version of kvfdw that wrote the file.")));
+}
+
+void
+kv_head_make(KvFileHead *head, uint32 magic, const KvStoreKey *key, uint32 shard)
 {
 	head->magic = magic;
-	head->format_version = format_version;
+	head->format_version = KV_FORMAT_VERSION;
 	head->directory_id = kv_directory_id();
 	head->store = *key;
 	head->shard = shard;

@@ -58,7 +58,7 @@ static void
 make_header(KvLogHeader *header, const KvStoreKey *key, uint32 shard, uint32 number)
 {
 	memset(header, 0, sizeof(*header));
-	kv_head_make(&header->head, KV_MAGIC_LOG, KV_FORMAT_VERSION, key, shard);
+	kv_head_make(&header->head, KV_MAGIC_LOG, key, shard);
 	header->number = number;
 	header->crc = header_crc(header);
 }
@@ -142,7 +142,7 @@ header_problem(const KvStoreKey *key, uint32 shard, uint32 number,
 	if (header->head.magic != KV_MAGIC_LOG)
 		return "not a key log";
 	if (header->head.format_version != KV_FORMAT_VERSION)
-		return "unknown format version";
+		return "file has another format version";
 	if (header->crc != header_crc(header))
 		return "header does not match its checksum";
 	if (!kv_head_is_of(&header->head, key, shard) || header->number != number)
@@ -165,6 +165,17 @@ kv_log_make_empty(const KvStoreKey *key, uint32 shard, uint32 number)
 		kv_log_create(key, shard, number);
 	}
 	pfree(path);
+}
+
+/* ERROR 0A000 if a sound header says that the log has another format version. */
+static void
+require_version(const char *path, const char *image, uint64 len)
+{
+	const KvLogHeader *header = (const KvLogHeader *) image;
+
+	if (len >= sizeof(KvLogHeader) && header->head.magic == KV_MAGIC_LOG &&
+		header->crc == header_crc(header))
+		kv_format_require(path, header->head.format_version, KV_FORMAT_VERSION);
 }
 
 /* The log's bytes, palloc'd; NULL if there is no such log. */
@@ -225,6 +236,7 @@ kv_log_replay(const KvStoreKey *key, uint32 shard, uint32 number, bool required,
 			kv_io_raise_missing(kv_path_log(key, shard, number));
 		return offset;
 	}
+	require_version(path, image, len);
 	problem = header_problem(key, shard, number, image, len);
 	if (problem)
 		damaged(kv_path_log(key, shard, number), 0, problem);
@@ -411,11 +423,13 @@ uint64
 kv_log_salvage(const KvStoreKey *key, uint32 shard, uint32 number, KvApplyEntry apply,
 			   void *arg, uint64 *lost)
 {
+	const char *path = kv_path_log(key, shard, number);
 	uint64		len;
-	char	   *image = read_log(kv_path_log(key, shard, number), &len);
+	char	   *image = read_log(path, &len);
 
 	if (image == NULL)
 		return sizeof(KvLogHeader);
+	require_version(path, image, len);
 	salvage(key, shard, number, image, len, apply, arg, lost);
 	pfree(image);
 	return Max(len, sizeof(KvLogHeader));

@@ -6,9 +6,6 @@
  * the manifest does not name are left-overs of an unfinished flush and are
  * swept when the store is next opened; but value files that it does not list yet may be named
  * by key logs (lifecycle/recover.c).
- *
- * Version 1 had one value file, a whole volume of its shard's number: that is a value file like
- * any other, which takes no new values.
  */
 #include "postgres.h"
 
@@ -16,28 +13,6 @@
 #include "engine/base/types.h"
 #include "engine/format/format.h"
 #include "engine/io/io.h"
-
-#define KV_MANIFEST_VERSION	2
-
-typedef struct KvManifestV1
-{
-	KvFileHead	head;
-	uint32		base_run;
-	uint32		nunfrozen;
-	uint32		unfrozen[KV_MAX_UNFROZEN];
-	uint32		next_run;
-	uint32		first_log;
-	uint32		volume;
-	uint32		flags;
-	uint64		value_tail;
-	uint64		frozen_keys;
-	uint64		unfrozen_entries;
-	uint64		oldest_xid;
-	uint32		lost;
-	uint32		crc;
-} KvManifestV1;
-
-StaticAssertDecl(sizeof(KvManifestV1) == 144, "manifest version 1 size");
 
 typedef struct KvManifestHead
 {
@@ -74,7 +49,7 @@ kv_manifest_bytes(const KvStoreKey *key, uint32 shard_id, const KvManifest *mani
 	KvValueFile *value_files = (KvValueFile *) (head + 1);
 	KvManifestEnd *end = (KvManifestEnd *) (value_files + manifest->nvalue_files);
 
-	kv_head_make(&head->head, KV_MAGIC_MANIFEST, KV_MANIFEST_VERSION, key, shard_id);
+	kv_head_make(&head->head, KV_MAGIC_MANIFEST, key, shard_id);
 	head->files = manifest->files;
 	memset(&head->files.unfrozen[nunfrozen], 0, (KV_MAX_UNFROZEN - nunfrozen) * sizeof(uint32));
 	head->next_address = manifest->next_address;
@@ -101,53 +76,6 @@ kv_manifest_write(const KvStoreKey *key, uint32 shard_id, const KvManifest *mani
 	pfree(bytes);
 }
 
-Size
-kv_manifest_length(const char *bytes, Size len)
-{
-	const KvManifestHead *head = (const KvManifestHead *) bytes;
-	Size		whole;
-
-	if (len < sizeof(KvFileHead))
-		return 0;
-	if (head->head.format_version == 1)
-		whole = sizeof(KvManifestV1);
-	else
-		whole = len < sizeof(KvManifestHead) ? PG_UINT64_MAX : size_with(head->nvalue_files);
-	return whole <= len ? whole : 0;
-}
-
-static bool
-parse_v1(const KvManifestV1 *file, KvManifest *manifest)
-{
-	KvShardFiles *files = &manifest->files;
-
-	if (file->crc != kv_crc(file, offsetof(KvManifestV1, crc)) ||
-		file->nunfrozen > KV_MAX_UNFROZEN || file->volume >= KV_LEGACY_VOLUMES ||
-		file->value_tail > KV_VOLUME_SIZE)
-		return false;
-	files->base_run = file->base_run;
-	files->nunfrozen = file->nunfrozen;
-	memcpy(files->unfrozen, file->unfrozen, sizeof(files->unfrozen));
-	files->next_run = file->next_run;
-	files->first_log = file->first_log;
-	files->flags = file->flags;
-	files->frozen_keys = file->frozen_keys;
-	files->unfrozen_entries = file->unfrozen_entries;
-	files->oldest_xid = file->oldest_xid;
-	files->lost = file->lost;
-	if (file->value_tail > 0)
-	{
-		manifest->nvalue_files = 1;
-		manifest->value_files = palloc0(sizeof(KvValueFile));
-		manifest->value_files->address = kv_volume_begin(file->volume);
-		manifest->value_files->used = file->value_tail;
-		manifest->value_files->live = KV_NOT_KNOWN;
-		manifest->value_files->last_log = file->first_log;
-		manifest->value_files->flags = KV_VALUE_FILE_LEGACY;
-	}
-	return true;
-}
-
 /* Is the list as lists are: in order, each value file once and with what it can have? */
 static bool
 value_files_are_sound(const KvValueFile *value_files, uint32 n)
@@ -156,8 +84,7 @@ value_files_are_sound(const KvValueFile *value_files, uint32 n)
 	{
 		KvFileId	file = kv_file_of(value_files[i].address);
 
-		if (kv_volume_of(value_files[i].address) >= KV_LEGACY_VOLUMES + KV_VALUE_FILE_CLASSES *
-			KV_CLASS_VOLUMES ||
+		if (kv_volume_of(value_files[i].address) < KV_FIRST_VOLUME ||
 			file.address != value_files[i].address || value_files[i].used > kv_file_span(file) ||
 			(i > 0 && value_files[i].address <= value_files[i - 1].address))
 			return false;
@@ -166,7 +93,7 @@ value_files_are_sound(const KvValueFile *value_files, uint32 n)
 }
 
 static bool
-parse_v2(const KvManifestHead *head, Size len, KvManifest *manifest)
+parse(const KvManifestHead *head, Size len, KvManifest *manifest)
 {
 	const KvValueFile *value_files = (const KvValueFile *) (head + 1);
 	const KvManifestEnd *end;
@@ -193,22 +120,12 @@ kv_manifest_parse(const KvStoreKey *key, uint32 shard_id, const char *path, cons
 				  Size len, KvManifest *manifest)
 {
 	const KvFileHead *head = (const KvFileHead *) bytes;
-	bool		sound;
 
 	memset(manifest, 0, sizeof(*manifest));
 	if (len < sizeof(KvFileHead) || head->magic != KV_MAGIC_MANIFEST)
 		return "is damaged";
-	if (head->format_version == 0 || head->format_version > KV_MANIFEST_VERSION)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("manifest \"%s\" has format version %u, this library reads versions 1 to "
-						"%u",
-						path, head->format_version, KV_MANIFEST_VERSION)));
-	if (head->format_version == 1)
-		sound = len == sizeof(KvManifestV1) && parse_v1((const KvManifestV1 *) bytes, manifest);
-	else
-		sound = parse_v2((const KvManifestHead *) bytes, len, manifest);
-	if (!sound)
+	kv_format_require(path, head->format_version, KV_FORMAT_VERSION);
+	if (!parse((const KvManifestHead *) bytes, len, manifest))
 		return "is damaged";
 	return kv_head_is_of(head, key, shard_id) ? NULL : "belongs to another shard";
 }

@@ -15,24 +15,17 @@
 #include "engine/format/format.h"
 #include "engine/io/io.h"
 
-#define KV_MAP_VERSION	2
-
-/*
- * Version 1, the file "map": this, offsets as in KvMap, and keys.  Version 2, all others:
- * this, KvMapMore, and all of a KvMap behind its head.
- */
+/* How a map's file begins; all of a KvMap behind its head follows. */
 typedef struct KvMapFile
 {
 	KvFileHead	head;
-	uint32		bytes;			/* of what is behind */
-	uint32		crc;
-} KvMapFile;
-
-typedef struct KvMapMore
-{
+	uint32		bytes;			/* of what follows */
+	uint32		crc;			/* of all else */
 	uint32		number;
 	uint32		next_shard_id;
-} KvMapMore;
+} KvMapFile;
+
+StaticAssertDecl(sizeof(KvMapFile) == 48, "map file head size");
 
 static uint32
 map_crc(const KvMapFile *file)
@@ -41,6 +34,7 @@ map_crc(const KvMapFile *file)
 
 	INIT_CRC32C(crc);
 	COMP_CRC32C(crc, file, offsetof(KvMapFile, crc));
+	COMP_CRC32C(crc, &file->number, sizeof(KvMapFile) - offsetof(KvMapFile, number));
 	COMP_CRC32C(crc, file + 1, file->bytes);
 	FIN_CRC32C(crc);
 	return crc;
@@ -79,29 +73,31 @@ kv_map_make(uint32 number, uint32 nshards, const uint32 *shards, const uint32 *s
 	return map;
 }
 
-/* What the file has of a map, and how much. */
-static const uint32 *
-filed_part(const KvMap *map, uint32 *bytes)
+/* The file of a map, palloc'd. */
+static KvMapFile *
+make_file(const KvStoreKey *key, const KvMap *map, Size *len)
 {
-	const uint32 *offsets = map->data + 2 * map->nshards;
+	uint32		bytes = map->bytes - offsetof(KvMap, data);
+	KvMapFile  *file = palloc0(sizeof(KvMapFile) + bytes);
 
-	*bytes = map->bytes - ((const char *) offsets - (const char *) map);
-	return offsets;
+	kv_head_make(&file->head, KV_MAGIC_MAP, key, map->nshards);
+	file->bytes = bytes;
+	file->number = map->number;
+	file->next_shard_id = map->next_shard_id;
+	memcpy(file + 1, map->data, bytes);
+	file->crc = map_crc(file);
+	*len = sizeof(KvMapFile) + bytes;
+	return file;
 }
 
 void
 kv_map_file_begin(const char *path, const KvStoreKey *key, uint32 nshards, const KvKey *bounds)
 {
 	KvMap	   *map = kv_map_make(0, nshards, NULL, NULL, bounds);
-	uint32		bytes;
-	const uint32 *part = filed_part(map, &bytes);
-	KvMapFile  *file = palloc0(sizeof(KvMapFile) + bytes);
+	Size		len;
+	KvMapFile  *file = make_file(key, map, &len);
 
-	kv_head_make(&file->head, KV_MAGIC_MAP, KV_FORMAT_VERSION, key, nshards);
-	file->bytes = bytes;
-	memcpy(file + 1, part, bytes);
-	file->crc = map_crc(file);
-	kv_io_replace(path, file, sizeof(KvMapFile) + bytes, true);
+	kv_io_replace(path, file, len, true);
 	pfree(file);
 	pfree(map);
 }
@@ -129,32 +125,6 @@ bounds_are_sound(const uint32 *offsets, uint32 nshards, uint32 size)
 	return true;
 }
 
-KvMap *
-kv_map_file_read(const KvStoreKey *key, int nshards)
-{
-	const char *path = kv_path_in_store(key, "map");
-	Size		len;
-	KvMapFile  *file = (KvMapFile *) kv_io_slurp(path, &len);
-	KvMap	   *map;
-
-	if (file == NULL || len < sizeof(KvMapFile) || file->head.magic != KV_MAGIC_MAP ||
-		file->head.format_version != KV_FORMAT_VERSION ||
-		len != sizeof(KvMapFile) + file->bytes || file->crc != map_crc(file) ||
-		!kv_head_is_of(&file->head, key, nshards) ||
-		!bounds_are_sound((const uint32 *) (file + 1), nshards, file->bytes))
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("file \"%s\" is %s", path, file == NULL ? "missing" : "damaged")));
-	map = palloc0(offsetof(KvMap, data) + 2 * sizeof(uint32) * nshards + file->bytes);
-	map->next_shard_id = map->nshards = nshards;
-	map->bytes = offsetof(KvMap, data) + 2 * sizeof(uint32) * nshards + file->bytes;
-	for (int i = 0; i < nshards; i++)
-		map->data[i] = i;
-	memcpy(map->data + 2 * nshards, file + 1, file->bytes);
-	pfree(file);
-	return map;
-}
-
 /* ---- maps after the first ---- */
 
 /* Where a map lies until it is shown. */
@@ -168,17 +138,9 @@ void
 kv_map_file_write(const KvStoreKey *key, const KvMap *map)
 {
 	char		path[MAXPGPATH];
-	uint32		behind = map->bytes - offsetof(KvMap, data);
-	Size		len = sizeof(KvMapFile) + sizeof(KvMapMore) + behind;
-	KvMapFile  *file = palloc0(len);
-	KvMapMore  *more = (KvMapMore *) (file + 1);
+	Size		len;
+	KvMapFile  *file = make_file(key, map, &len);
 
-	kv_head_make(&file->head, KV_MAGIC_MAP, KV_MAP_VERSION, key, map->nshards);
-	file->bytes = len - sizeof(KvMapFile);
-	more->number = map->number;
-	more->next_shard_id = map->next_shard_id;
-	memcpy(more + 1, map->data, behind);
-	file->crc = map_crc(file);
 	new_map_path(path, key, map->number);
 	kv_io_create_durable(&(KvIoNew) {path, file, len}, 1);
 	pfree(file);
@@ -223,46 +185,71 @@ numbers_are_sound(const uint32 *shards, uint32 nshards, uint32 next_shard_id)
 	return sound;
 }
 
+/* Is it the whole file of a map with this number, of this store? */
+static bool
+file_is_sound(const KvMapFile *file, Size len, const KvStoreKey *key, uint32 number)
+{
+	uint32		nshards = file->head.shard;
+	Size		ids = 2 * sizeof(uint32) * (Size) nshards;
+	const uint32 *shards = (const uint32 *) (file + 1);
+
+	return len == sizeof(KvMapFile) + file->bytes && file->crc == map_crc(file) &&
+		kv_head_is_of(&file->head, key, nshards) &&
+		nshards >= 1 && nshards <= KV_SHARD_IDS && file->bytes >= ids &&
+		file->number == number && file->next_shard_id <= KV_SHARD_IDS &&
+		numbers_are_sound(shards, nshards, file->next_shard_id) &&
+		bounds_are_sound(shards + 2 * nshards, nshards, file->bytes - ids);
+}
+
+/* The map that the file of this path has, palloc'd. */
+static KvMap *
+load(const KvStoreKey *key, uint32 number, const char *path)
+{
+	Size		len;
+	KvMapFile  *file = (KvMapFile *) kv_io_slurp(path, &len);
+	KvMap	   *map;
+	bool		sound;
+
+	if (file == NULL)
+		kv_io_raise_missing(path);
+	sound = len >= sizeof(KvMapFile) && file->head.magic == KV_MAGIC_MAP;
+	if (sound)
+		kv_format_require(path, file->head.format_version, KV_FORMAT_VERSION);
+	if (!sound || !file_is_sound(file, len, key, number))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("file \"%s\" is damaged", path)));
+	map = palloc0(offsetof(KvMap, data) + file->bytes);
+	map->number = number;
+	map->nshards = file->head.shard;
+	map->next_shard_id = file->next_shard_id;
+	map->bytes = offsetof(KvMap, data) + file->bytes;
+	memcpy(map->data, file + 1, file->bytes);
+	pfree(file);
+	return map;
+}
+
+KvMap *
+kv_map_file_read(const KvStoreKey *key, int nshards)
+{
+	char	   *path = pstrdup(kv_path_in_store(key, "map"));
+	KvMap	   *map = load(key, 0, path);
+
+	if (map->nshards != nshards)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("file \"%s\" is damaged", path),
+				 errdetail("It has %u shards, the table file has %d.", map->nshards, nshards)));
+	pfree(path);
+	return map;
+}
+
 KvMap *
 kv_map_file_load(const KvStoreKey *key, uint32 number)
 {
 	char	   *path = pstrdup(kv_path_map(key, number));
-	Size		len;
-	KvMapFile  *file = (KvMapFile *) kv_io_slurp(path, &len);
-	const KvMapMore *more = (const KvMapMore *) (file + 1);
-	KvMap	   *map;
-	uint32		nshards;
-	uint32		behind;
+	KvMap	   *map = load(key, number, path);
 
-	if (file != NULL && len >= sizeof(KvFileHead) && file->head.magic == KV_MAGIC_MAP &&
-		file->head.format_version > KV_MAP_VERSION)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("file \"%s\" has format version %u, this library reads versions 1 to %u",
-						path, file->head.format_version, KV_MAP_VERSION)));
-	nshards = file != NULL && len >= sizeof(KvMapFile) ? file->head.shard : 0;
-	if (nshards < 1 || nshards > KV_SHARD_IDS || file->head.magic != KV_MAGIC_MAP ||
-		file->head.format_version != KV_MAP_VERSION ||
-		len != sizeof(KvMapFile) + file->bytes || file->crc != map_crc(file) ||
-		!kv_head_is_of(&file->head, key, nshards) ||
-		file->bytes < sizeof(KvMapMore) + 2 * sizeof(uint32) * (Size) nshards ||
-		more->number != number || more->next_shard_id > KV_SHARD_IDS)
-		nshards = 0;
-	behind = nshards > 0 ? file->bytes - sizeof(KvMapMore) : 0;
-	if (nshards == 0 ||
-		!numbers_are_sound((const uint32 *) (more + 1), nshards, more->next_shard_id) ||
-		!bounds_are_sound((const uint32 *) (more + 1) + 2 * nshards, nshards,
-						  behind - 2 * sizeof(uint32) * nshards))
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("file \"%s\" is %s", path, file == NULL ? "missing" : "damaged")));
-	map = palloc0(offsetof(KvMap, data) + behind);
-	map->number = number;
-	map->nshards = nshards;
-	map->next_shard_id = more->next_shard_id;
-	map->bytes = offsetof(KvMap, data) + behind;
-	memcpy(map->data, more + 1, behind);
-	pfree(file);
 	pfree(path);
 	return map;
 }

@@ -24,33 +24,20 @@ typedef struct KvTableFile
 	uint32		key_width;
 	uint32		schema_len;
 	uint32		crc;			/* of all else and the schema image behind */
-
-	/* not in version 1 */
 	uint64		id;
 	uint32		wal;			/* KvWalLevel */
 	uint32		schema_incarnation; /* that wrote the schema image; 0: redo, or it is not known */
-
-	/* not in version 2 */
 	uint32		flags;
-	Oid			tablespace;		/* of its value files; 0 before version 5 */
-
-	/* not before version 6 */
-	uint64		moved_lsn;
+	Oid			tablespace;		/* of its value files; 0: they are in its own directory */
+	uint64		moved_lsn;		/* 0: they have had no other tablespace */
 	uint32		nleaving;
 	Oid			leaving[KV_MAX_LEAVING];
 } KvTableFile;
 
 StaticAssertDecl(sizeof(KvTableFile) == 152, "table file size");
 
-/* 5: with a tablespace; 4: with other maps than the first; 3: else. */
-#define KV_TABLE_VERSION	6		/* value files have had another tablespace */
-#define KV_TABLE_V5_SIZE	offsetof(KvTableFile, moved_lsn)	/* 3 and 4, too */
-#define KV_TABLE_V1_SIZE	offsetof(KvTableFile, id)
-#define KV_TABLE_V2_SIZE	offsetof(KvTableFile, flags)
-
-/* KvTableFile.flags: manifests may have value files, and there may be maps after the first. */
-#define KV_TABLE_VALUE_FILES		1
-#define KV_TABLE_MAPS		2
+/* KvTableFile.flags: there may be maps after the first. */
+#define KV_TABLE_MAPS		1
 
 /* ---- the table file ---- */
 
@@ -62,40 +49,19 @@ table_crc(const KvTableFile *file, Size len)
 
 	INIT_CRC32C(crc);
 	COMP_CRC32C(crc, file, offsetof(KvTableFile, crc));
-	COMP_CRC32C(crc, (const char *) file + KV_TABLE_V1_SIZE, len - KV_TABLE_V1_SIZE);
+	COMP_CRC32C(crc, &file->id, len - offsetof(KvTableFile, id));
 	FIN_CRC32C(crc);
 	return crc;
-}
-
-/* How long the file's head is; the schema image comes behind it. */
-static Size
-head_size(const KvTableFile *file)
-{
-	switch (file->head.format_version)
-	{
-		case 1:
-			return KV_TABLE_V1_SIZE;
-		case 2:
-			return KV_TABLE_V2_SIZE;
-		case KV_TABLE_VERSION:
-			return sizeof(KvTableFile);
-		default:
-			return KV_TABLE_V5_SIZE;
-	}
 }
 
 static void
 write_table(const char *path, const KvStoreKey *key, const KvStoreShape *shape,
 			const char *schema, int schema_len, uint32 schema_incarnation)
 {
-	Size		len;
-	KvTableFile *file = palloc0(sizeof(KvTableFile) + schema_len);
+	Size		len = sizeof(KvTableFile) + schema_len;
+	KvTableFile *file = palloc0(len);
 
-	kv_head_make(&file->head, KV_MAGIC_TABLE,
-				 shape->moved_lsn != 0 ? KV_TABLE_VERSION :
-				 OidIsValid(shape->tablespace) ? 5 : shape->maps ? 4 : 3, key,
-				 shape->nshards);
-	len = head_size(file) + schema_len;
+	kv_head_make(&file->head, KV_MAGIC_TABLE, key, shape->nshards);
 	file->creator = shape->creator;
 	file->creator_incarnation = shape->creator_incarnation;
 	file->key_width = shape->key_width;
@@ -103,12 +69,12 @@ write_table(const char *path, const KvStoreKey *key, const KvStoreShape *shape,
 	file->id = shape->id;
 	file->wal = shape->wal;
 	file->schema_incarnation = schema_incarnation;
-	file->flags = KV_TABLE_VALUE_FILES | (shape->maps ? KV_TABLE_MAPS : 0);
+	file->flags = shape->maps ? KV_TABLE_MAPS : 0;
 	file->tablespace = shape->tablespace;
 	file->moved_lsn = shape->moved_lsn;
 	file->nleaving = shape->nleaving;
 	memcpy(file->leaving, shape->leaving, shape->nleaving * sizeof(Oid));
-	memcpy((char *) file + head_size(file), schema, schema_len);
+	memcpy(file + 1, schema, schema_len);
 	file->crc = table_crc(file, len);
 	kv_io_replace(path, file, len, true);
 	pfree(file);
@@ -122,52 +88,36 @@ kv_table_file_write(const KvStoreKey *key, const KvStoreShape *shape, const char
 				schema_incarnation);
 }
 
-/* Can a file of its version say this of tablespaces? */
+/* Can a file say this of tablespaces? */
 static bool
 tablespaces_are_sound(const KvTableFile *file)
 {
-	switch (file->head.format_version)
-	{
-		case 1:
-		case 2:
-			return true;
-		case KV_TABLE_VERSION:
-			return file->moved_lsn != 0 && file->nleaving <= KV_MAX_LEAVING;
-		default:
-			return OidIsValid(file->tablespace) == (file->head.format_version == 5);
-	}
+	return file->nleaving <= (file->moved_lsn != 0 ? KV_MAX_LEAVING : 0);
 }
 
-/* A file of version 1 is of a store at wal level 'none'. */
+/* Is it the whole file of a store? */
+static bool
+is_sound(const KvTableFile *file, Size len)
+{
+	return len == sizeof(KvTableFile) + file->schema_len && file->crc == table_crc(file, len) &&
+		file->head.shard >= 1 && file->head.shard <= KV_MAX_SHARDS && file->key_width <= 8 &&
+		file->id != 0 && file->wal <= KV_WAL_FULL && (file->flags & ~KV_TABLE_MAPS) == 0 &&
+		tablespaces_are_sound(file);
+}
+
 bool
 kv_table_file_read(const KvStoreKey *key, KvStoreShape *shape, StringInfo schema,
 				   uint32 *schema_incarnation)
 {
 	const char *path = kv_path_in_store(key, "table");
 	Size		len;
-	Size		header = sizeof(KvTableFile);
 	KvTableFile *file = (KvTableFile *) kv_io_slurp(path, &len);
 
 	if (file == NULL)
 		return false;
-	if (len >= KV_TABLE_V1_SIZE && file->head.magic == KV_MAGIC_TABLE)
-	{
-		if (file->head.format_version < 1 || file->head.format_version > KV_TABLE_VERSION)
-			ereport(ERROR,
-					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("file \"%s\" has format version %u, this library reads versions 1 to "
-							"%u",
-							path, file->head.format_version, KV_TABLE_VERSION)));
-		header = head_size(file);
-	}
-	if (len < header || file->head.magic != KV_MAGIC_TABLE ||
-		len != header + file->schema_len ||
-		file->crc != table_crc(file, len) ||
-		file->head.shard < 1 || file->head.shard > KV_MAX_SHARDS || file->key_width > 8 ||
-		(file->head.format_version > 1 && file->wal > KV_WAL_FULL) ||
-		(file->head.format_version > 2 &&
-		 (file->flags & ~(KV_TABLE_VALUE_FILES | KV_TABLE_MAPS)) != 0) ||
-		!tablespaces_are_sound(file))
+	if (len >= sizeof(KvFileHead) && file->head.magic == KV_MAGIC_TABLE)
+		kv_format_require(path, file->head.format_version, KV_FORMAT_VERSION);
+	if (len < sizeof(KvTableFile) || file->head.magic != KV_MAGIC_TABLE || !is_sound(file, len))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("file \"%s\" is damaged", path)));
@@ -179,46 +129,20 @@ kv_table_file_read(const KvStoreKey *key, KvStoreShape *shape, StringInfo schema
 	shape->key_width = file->key_width;
 	shape->creator = file->creator;
 	shape->creator_incarnation = file->creator_incarnation;
-	shape->id = file->head.format_version == 1 ? 0 : file->id;
-	shape->maps = file->head.format_version > 2 && (file->flags & KV_TABLE_MAPS) != 0;
-	shape->wal = file->head.format_version == 1 ? KV_WAL_NONE : (KvWalLevel) file->wal;
-	shape->tablespace = file->head.format_version > 4 ? file->tablespace : InvalidOid;
-	shape->moved_lsn = shape->nleaving = 0;
-	if (file->head.format_version == KV_TABLE_VERSION)
-	{
-		shape->moved_lsn = file->moved_lsn;
-		shape->nleaving = file->nleaving;
-		memcpy(shape->leaving, file->leaving, sizeof(shape->leaving));
-	}
+	shape->id = file->id;
+	shape->maps = (file->flags & KV_TABLE_MAPS) != 0;
+	shape->wal = (KvWalLevel) file->wal;
+	shape->tablespace = file->tablespace;
+	shape->moved_lsn = file->moved_lsn;
+	shape->nleaving = file->nleaving;
+	memcpy(shape->leaving, file->leaving, sizeof(shape->leaving));
 	if (schema_incarnation)
-		*schema_incarnation = file->head.format_version == 1 ? 0 : file->schema_incarnation;
+		*schema_incarnation = file->schema_incarnation;
 	if (schema)
-		appendBinaryStringInfo(schema, (char *) file + header, file->schema_len);
+		appendBinaryStringInfo(schema, (char *) (file + 1), file->schema_len);
 	pfree(file);
 	shape->unusable = access(kv_path_in_store(key, "unusable"), F_OK) == 0;
 	return true;
-}
-
-void
-kv_table_file_allow_value_files(const KvStoreKey *key)
-{
-	uint32		version;
-	KvStoreShape shape;
-	StringInfoData schema;
-	uint32		schema_incarnation;
-	Size		len;
-	KvTableFile *file = (KvTableFile *) kv_io_slurp(kv_path_in_store(key, "table"), &len);
-
-	version = file != NULL && len >= sizeof(KvFileHead) ? file->head.format_version : 0;
-	if (version > 2)
-	{
-		pfree(file);
-		return;
-	}
-	initStringInfo(&schema);
-	kv_table_file_require(key, &shape, &schema, &schema_incarnation);
-	kv_table_file_write(key, &shape, schema.data, schema.len, schema_incarnation);
-	pfree(schema.data);
 }
 
 bool
@@ -230,24 +154,15 @@ kv_table_file_peek(const KvStoreKey *key, KvWhere *where)
 	memset(where, 0, sizeof(*where));
 	if (got == -ENOENT)
 		return true;
-	if (got < (int) sizeof(KvFileHead) || file.head.magic != KV_MAGIC_TABLE)
+	if (got < (int) sizeof(file) || file.head.magic != KV_MAGIC_TABLE ||
+		file.head.format_version != KV_FORMAT_VERSION || !tablespaces_are_sound(&file))
 		return false;
-	where->logged = file.head.format_version > 1 &&
-		got >= (int) (offsetof(KvTableFile, wal) + sizeof(file.wal)) && file.wal != KV_WAL_NONE;
-	if (file.head.format_version > 4)
-	{
-		if (got < (int) head_size(&file) || !tablespaces_are_sound(&file))
-			return false;
-		where->tablespace = file.tablespace;
-	}
-	if (file.head.format_version > 1 && got >= (int) KV_TABLE_V2_SIZE)
-		where->id = file.id;
-	if (file.head.format_version == KV_TABLE_VERSION)
-	{
-		where->moved = true;
-		where->nleaving = file.nleaving;
-		memcpy(where->leaving, file.leaving, sizeof(where->leaving));
-	}
+	where->logged = file.wal != KV_WAL_NONE;
+	where->tablespace = file.tablespace;
+	where->id = file.id;
+	where->moved = file.moved_lsn != 0;
+	where->nleaving = file.nleaving;
+	memcpy(where->leaving, file.leaving, sizeof(where->leaving));
 	return true;
 }
 
@@ -285,9 +200,8 @@ kv_table_file_identify(const char *path, KvStoreKey *key, uint64 *id, KvWalLevel
 
 	if (file == NULL)
 		return false;
-	sound = len >= KV_TABLE_V2_SIZE && file->head.magic == KV_MAGIC_TABLE &&
-		file->head.format_version >= 2 && file->head.format_version <= KV_TABLE_VERSION &&
-		len >= head_size(file) && file->crc == table_crc(file, len);
+	sound = len >= sizeof(KvTableFile) && file->head.magic == KV_MAGIC_TABLE &&
+		file->head.format_version == KV_FORMAT_VERSION && file->crc == table_crc(file, len);
 	if (sound)
 	{
 		*key = file->head.store;
@@ -310,7 +224,7 @@ kv_store_mark_unusable(const KvStoreKey *key, int sqlerrcode, const char *why)
 	pfree(text);
 }
 
-/* What such a reason begins with, in files of all versions. */
+/* What such a reason begins with. */
 #define NOT_LOGGED	"Values of tables with wal level "
 
 void

@@ -394,11 +394,6 @@ kv_path_value(const KvStoreKey *key, KvFileId file)
 	char		elsewhere[MAXPGPATH];
 	KvWhere		where;
 
-	if (kv_is_legacy(file.address))
-	{
-		snprintf(path, sizeof(path), "%s/%05x.val", kv_path_store(key), kv_volume_of(file.address));
-		return path;
-	}
 	values_directory(path, key, &where);
 	add_value_file_name(path, file);
 	if (where.moved && access(path, F_OK) != 0 && find_elsewhere(elsewhere, key, &where, file))
@@ -413,16 +408,6 @@ kv_value_is_in_place(const KvStoreKey *key, KvFileId file)
 	KvWhere		where;
 
 	values_directory(path, key, &where);
-	if (kv_is_legacy(file.address))
-		return !OidIsValid(where.tablespace);
 	add_value_file_name(path, file);
 	return access(path, F_OK) == 0;
-}
-
-bool
-kv_has_legacy_file(const KvStoreKey *key, uint32 shard_id)
-{
-	KvFileId	file = {kv_volume_begin(shard_id)};
-
-	return shard_id < KV_LEGACY_VOLUMES && access(kv_path_value(key, file), F_OK) == 0;
 }

@@ -129,7 +129,7 @@ report_unreadable(void)
 			first = run;
 	}
 	if (first != NULL)
-		kv_run_damaged(first->path, first->guard.offset, UNREADABLE, false);
+		kv_run_damaged(first->path, first->guard.offset, UNREADABLE);
 }
 
 void
@@ -162,7 +162,7 @@ read_window(KvRun *run, uint64 pageno)
 	run->verified_page = run->header.npages;
 	if (kv_io_read(run->file, run->window, n * RUN_PAGE_SIZE, offset, KV_IO_RUN_MAP) <
 		(int) (n * RUN_PAGE_SIZE))
-		kv_run_damaged(run->path, offset, "file is truncated", false);
+		kv_run_damaged(run->path, offset, "file is truncated");
 	run->window_first = pageno;
 	run->window_pages = n;
 }
@@ -182,7 +182,7 @@ read_page(KvRun *run, uint64 pageno)
 												  pageno, page);
 
 		if (problem != NULL)
-			kv_run_damaged(run->path, (pageno + 1) * RUN_PAGE_SIZE, problem, false);
+			kv_run_damaged(run->path, (pageno + 1) * RUN_PAGE_SIZE, problem);
 		run->verified_page = pageno;
 	}
 	return page;
@@ -204,7 +204,7 @@ run_page(KvRun *run, uint64 pageno)
 
 		kv_run_trust();
 		if (problem != NULL)
-			kv_run_damaged(run->path, (pageno + 1) * RUN_PAGE_SIZE, problem, false);
+			kv_run_damaged(run->path, (pageno + 1) * RUN_PAGE_SIZE, problem);
 		run->verified[pageno / 8] |= 1 << (pageno % 8);
 	}
 	return page;
@@ -246,20 +246,21 @@ verify_map(const char *path, const char *map, Size size, const KvRunIds *ids,
 	const KvRunHeader *header = &page->header;
 	uint64		offset = 0;
 	const char *problem;
-	bool		newer = false;
 
 	memset(page, 0, sizeof(RunHeaderPage));
 	memcpy(page, map, Min(size, sizeof(RunHeaderPage)));
-	problem = kv_run_header_problem(page, size, ids, &newer);
+	if (!guard->failed)
+		kv_run_require_version(path, page);
+	problem = kv_run_header_problem(page, size, ids);
 	if (problem == NULL)
 	{
 		offset = header->fence_offset;
 		problem = kv_run_fence_problem(header, (const uint64 *) (map + offset));
 	}
 	if (guard->failed)
-		kv_run_damaged(path, guard->offset, UNREADABLE, false);
+		kv_run_damaged(path, guard->offset, UNREADABLE);
 	if (problem != NULL)
-		kv_run_damaged(path, offset, problem, newer);
+		kv_run_damaged(path, offset, problem);
 }
 
 /*
@@ -277,7 +278,7 @@ map_run(const char *path, const KvRunIds *ids, const RunKey *key)
 	if (map == NULL && errno == ENOENT)
 		return NULL;
 	if (map == NULL && errno == EINVAL)
-		kv_run_damaged(path, 0, "file is empty", false);
+		kv_run_damaged(path, 0, "file is empty");
 	if (map == NULL)
 		kv_io_error(ERROR, errno, path, "map");
 
@@ -416,17 +417,17 @@ kv_run_open(const char *path, const KvRunIds *ids)
 		uint64		size = kv_io_size(file);
 		RunHeaderPage page = {0};
 		const char *problem;
-		bool		newer;
 
 		run = palloc0(sizeof(KvRun));
 		run->path = pstrdup(path);
 		run->file = file;
 		if (size == 0)
-			kv_run_damaged(path, 0, "file is empty", false);
+			kv_run_damaged(path, 0, "file is empty");
 		(void) kv_io_read(file, &page, sizeof(page), 0, KV_IO_RUN_MAP);
-		problem = kv_run_header_problem(&page, size, ids, &newer);
+		kv_run_require_version(path, &page);
+		problem = kv_run_header_problem(&page, size, ids);
 		if (problem != NULL)
-			kv_run_damaged(path, 0, problem, newer);
+			kv_run_damaged(path, 0, problem);
 		run->header = page.header;
 		run->identity_crc = identity_crc(&run->header);
 		run->window = palloc(WINDOW_PAGES * RUN_PAGE_SIZE);

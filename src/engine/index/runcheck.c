@@ -11,6 +11,7 @@
 #include "engine/base/crc.h"
 #include "engine/base/key.h"
 #include "engine/base/types.h"
+#include "engine/format/format.h"
 #include "engine/index/run.h"
 #include "engine/index/runformat.h"
 #include "engine/io/io.h"
@@ -20,20 +21,16 @@
 #define CHECK_PAGES			64
 
 const char *
-kv_run_header_problem(const RunHeaderPage *page, Size size, const KvRunIds *ids, bool *newer)
+kv_run_header_problem(const RunHeaderPage *page, Size size, const KvRunIds *ids)
 {
 	const KvRunHeader *header = &page->header;
 
-	*newer = false;
 	if (size < RUN_PAGE_SIZE)
 		return "file is shorter than its header";
 	if (header->magic != RUN_MAGIC)
 		return "file is not a run";
-	if (header->format_version > RUN_FORMAT_VERSION)
-	{
-		*newer = true;
-		return "format version is newer than this kvfdw";
-	}
+	if (header->format_version != KV_FORMAT_VERSION)
+		return "file has another format version";
 	if (header->header_crc != header_crc(page))
 		return "header checksum does not match";
 	if (header->directory_id != ids->directory_id)
@@ -98,14 +95,15 @@ kv_run_page_problem(const KvRunHeader *run, pg_crc32c identity, uint64 pageno,
 }
 
 void
-kv_run_damaged(const char *path, uint64 offset, const char *problem, bool newer)
+kv_run_require_version(const char *path, const RunHeaderPage *page)
 {
-	if (newer)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("cannot read file \"%s\": %s", path, problem),
-				 errdetail("This kvfdw reads run format version %d.", RUN_FORMAT_VERSION),
-				 errhint("Install the kvfdw version that wrote the file, or a later one.")));
+	if (page->header.magic == RUN_MAGIC)
+		kv_format_require(path, page->header.format_version, KV_FORMAT_VERSION);
+}
+
+void
+kv_run_damaged(const char *path, uint64 offset, const char *problem)
+{
 	ereport(ERROR,
 			(errcode(ERRCODE_DATA_CORRUPTED),
 			 errmsg("file \"%s\" is damaged at offset " UINT64_FORMAT, path, offset),
@@ -265,7 +263,6 @@ check_file(RunCheck *check, const KvRunIds *ids)
 	Size		size = kv_io_size(check->file);
 	const RunHeaderPage *page;
 	const char *problem;
-	bool		newer;
 	uint64	   *fence;
 
 	if (size == 0)
@@ -278,7 +275,7 @@ check_file(RunCheck *check, const KvRunIds *ids)
 	if (size >= RUN_PAGE_SIZE && !read_part(check, check->pages, RUN_PAGE_SIZE, 0))
 		return;
 	page = (const RunHeaderPage *) check->pages;
-	problem = kv_run_header_problem(page, size, ids, &newer);
+	problem = kv_run_header_problem(page, size, ids);
 	if (problem != NULL)
 	{
 		check->report(check->arg, check->path, 0, problem);

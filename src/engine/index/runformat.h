@@ -21,8 +21,6 @@
 #endif
 
 #define RUN_MAGIC			0x4E52564B	/* "KVRN" */
-#define RUN_FORMAT_VERSION	2	/* of runs of variable keys; version 1 has no common beginnings */
-#define RUN_FORMAT_FIXED	1
 
 #define RUN_PAGE_SIZE		KV_BLOCK
 #define RUN_PAGE_UNFROZEN	0x0001	/* it has xid, cid and kind arrays */
@@ -261,14 +259,15 @@ page_entry(const KvRunHeader *run, const char *page, int index, uint8 keybuf[8],
 
 /* Why is a file of this size with this header page not the run that ids names?  NULL: it is. */
 extern const char *kv_run_header_problem(const RunHeaderPage *page, Size size,
-										 const KvRunIds *ids, bool *newer);
+										 const KvRunIds *ids);
+/* ERROR 0A000 if it is the header page of a run of another format version. */
+extern void kv_run_require_version(const char *path, const RunHeaderPage *page);
 /* Why does this fence not match the checksum in the header?  NULL: it does. */
 extern const char *kv_run_fence_problem(const KvRunHeader *header, const uint64 *fence);
 /* Why may this page not be used?  NULL: it may, and its layout is inside the page. */
 extern const char *kv_run_page_problem(const KvRunHeader *run, pg_crc32c identity,
 									   uint64 pageno, const char *page);
-/* Raise ERROR.  newer: only a newer kvfdw can read the run. */
-extern void kv_run_damaged(const char *path, uint64 offset, const char *problem,
-						   bool newer);
+/* Raise ERROR. */
+KV_NORETURN extern void kv_run_damaged(const char *path, uint64 offset, const char *problem);
 
 #endif							/* KV_RUNFORMAT_H */

@@ -81,7 +81,7 @@ kv_run_create(const char *path, const KvRunIds *ids)
 	writer->last_len = -1;
 
 	writer->header.magic = RUN_MAGIC;
-	writer->header.format_version = ids->fixed_key_len > 0 ? RUN_FORMAT_FIXED : RUN_FORMAT_VERSION;
+	writer->header.format_version = KV_FORMAT_VERSION;
 	writer->header.directory_id = ids->directory_id;
 	writer->header.dboid = ids->dboid;
 	writer->header.relid = ids->relid;

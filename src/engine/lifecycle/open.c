@@ -44,18 +44,12 @@ introduce(KvStore *store)
 }
 
 /*
- * May the store be missing in the WAL?  A store of a library that logged nothing gets an
- * identity now. And a server that died between creating a store's directory and logging its
- * CREATE record has left a store without data.
+ * May the store be missing in the WAL?  A server that died between creating a store's directory
+ * and logging its CREATE record has left a store without data.
  */
 static bool
 may_be_unknown(KvStore *store)
 {
-	if (store->shape.id == 0)
-	{
-		store->shape.id = pg_atomic_fetch_add_u64(&kv_buffer_pool->sequence, 1);
-		return true;
-	}
 	if (store->shape.creator_incarnation == kv_writing_incarnation())
 		return false;
 	kv_each_shard(store, i)

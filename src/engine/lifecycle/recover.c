@@ -262,10 +262,7 @@ begin_shard(KvStore *store, uint32 shard_id, const KvFoundFile *files, int n,
 	begin->manifest.files.next_run = 1;
 	begin->manifest.files.first_log = begin->last_log = 1;
 	if (store->shape.wal == KV_WAL_NONE)
-	{
 		find_beginning(store, shard_id, files, n, begin);
-		begin->used |= kv_has_legacy_file(&store->key, shard_id);
-	}
 	else
 		begin->used = kv_shard_set_back(store, shard_id, files, n, had_image,
 										&begin->manifest, &begin->last_log,
@@ -386,7 +383,7 @@ find_next_address(KvStore *store, uint32 shard_id, const KvFoundFile *value_file
 	{
 		KvFileId	last = {kv_value_files(shard)[own - 1].value_file.address};
 
-		if (!kv_is_legacy(last.address) && last.address + kv_file_span(last) > shard->next_address)
+		if (last.address + kv_file_span(last) > shard->next_address)
 			shard->next_address = last.address + kv_file_span(last);
 		if (kv_volume_of(shard->next_address) != kv_volume_of(last.address) &&
 			shard->next_address == last.address + kv_file_span(last))
@@ -543,7 +540,6 @@ allocate_shards(KvStore *store)
 	if (DsaPointerIsValid(store->map))
 		return;
 	LWLockAcquire(&kv_registry->lock, LW_EXCLUSIVE);
-	kv_table_file_allow_value_files(&store->key);
 	kv_table_file_require(&store->key, &store->shape, NULL, NULL);
 	LWLockRelease(&kv_registry->lock);
 	map = find_map(store, &changed);

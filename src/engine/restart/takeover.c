@@ -230,6 +230,8 @@ kv_unwritten_has(Oid dboid, Oid relid)
 
 	if (file == NULL)
 		return false;
+	if (len >= sizeof(KvUnwritten) && file->magic == KV_MAGIC_UNWRITTEN)
+		kv_format_require(path, file->format_version, KV_FORMAT_VERSION);
 	if (len < sizeof(KvUnwritten) || file->magic != KV_MAGIC_UNWRITTEN ||
 		file->n != (len - sizeof(KvUnwritten)) / sizeof(uint32) ||
 		len != sizeof(KvUnwritten) + file->n * sizeof(uint32) || file->crc != unwritten_crc(file) ||

@@ -274,7 +274,6 @@ reset_store(KvStore *store, const KvReset *reset)
 	}
 	else if (store->shape.wal == KV_WAL_NONE && !reset->trusted)
 	{
-		kv_table_file_allow_value_files(&store->key);
 		set_unverified(store);
 		salvaged++;
 	}

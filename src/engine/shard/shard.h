@@ -666,13 +666,11 @@ extern void kv_volume_note(KvStore *store, KvAddress address);	/* its volume is 
  */
 extern uint32 kv_volume_take(KvStore *store, int class);
 
-/*
- * Is it the shard's open value file?  A file of an older library may have address 0; it never is.
- */
+/* Is it the shard's open value file? */
 static inline bool
 kv_value_file_is_open(const KvShard *shard, const KvShardValueFile *value_file)
 {
-	return shard->open_address != 0 && value_file->value_file.address == shard->open_address;
+	return value_file->value_file.address == shard->open_address;
 }
 
 /* Has the shard left the map, or is it about to?  Then nothing is written to it.  Lock held. */

@@ -100,12 +100,11 @@ kv_volumes_find(KvStore *store, const KvFound *found)
 	int			at = 0;
 
 	memset(store->volumes, 0, sizeof(store->volumes));
-	while (at < found->n && (found->files[at].kind != KV_FILE_VALUES ||
-							 found->files[at].volume < KV_LEGACY_VOLUMES))
+	while (at < found->n && found->files[at].kind != KV_FILE_VALUES)
 		at++;
 	for (int class = 0; class < KV_VALUE_FILE_CLASSES; class++)
 	{
-		uint32		first = KV_LEGACY_VOLUMES + class * KV_CLASS_VOLUMES;
+		uint32		first = KV_FIRST_VOLUME + class * KV_CLASS_VOLUMES;
 		uint32		begin = 0;
 
 		/* the files are sorted by address */
@@ -155,7 +154,7 @@ kv_volume_take(KvStore *store, int class)
 		KvVolumeRange *range = find_free(store, class, in_redo);
 
 		if (range != NULL)
-			volume = KV_LEGACY_VOLUMES + class * KV_CLASS_VOLUMES +
+			volume = KV_FIRST_VOLUME + class * KV_CLASS_VOLUMES +
 				(in_redo ? --range->end : range->begin++);
 	}
 	SpinLockRelease(&store->volume_lock);
@@ -165,13 +164,9 @@ kv_volume_take(KvStore *store, int class)
 void
 kv_volume_note(KvStore *store, KvAddress address)
 {
-	uint32		taken;
-	KvVolumeRange *ranges;
+	uint32		taken = (kv_volume_of(address) - KV_FIRST_VOLUME) % KV_CLASS_VOLUMES;
+	KvVolumeRange *ranges = store->volumes[kv_class_of(address)];
 
-	if (kv_is_legacy(address))
-		return;
-	taken = (kv_volume_of(address) - KV_LEGACY_VOLUMES) % KV_CLASS_VOLUMES;
-	ranges = store->volumes[kv_class_of(address)];
 	SpinLockAcquire(&store->volume_lock);
 	for (int i = 0; i < KV_VOLUME_RANGES; i++)
 	{

@@ -27,7 +27,7 @@ kv_split_is_possible(KvStore *store)
 	return kv_map_is_done(store) && !kv_backups_run();
 }
 
-/* Makes libraries that know only one map refuse the store from now on. */
+/* Makes the table file say that there may be maps after the first, before there is one. */
 static void
 allow_maps(KvStore *store)
 {

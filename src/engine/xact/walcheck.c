@@ -59,7 +59,9 @@ batch_is_sound(const char *data, Size len)
 
 		if (len - at < sizeof(*entry) || entry->keylen > KV_MAX_KEY ||
 			len - at < KV_LOG_ENTRY_SIZE(entry->keylen) || entry->len > KV_MAX_VALUE ||
-			!kind_is_known(entry->kind) || !xid_is_possible(entry->xid))
+			!kind_is_known(entry->kind) || !xid_is_possible(entry->xid) ||
+			(entry->len > 0 &&
+			 kv_volume_of(KV_LOCATION_ADDRESS(entry->location)) < KV_FIRST_VOLUME))
 			return false;
 		at += KV_LOG_ENTRY_SIZE(entry->keylen);
 	}
@@ -105,7 +107,7 @@ bool
 kv_wal_is_sound(uint8 type, const char *data, Size len)
 {
 	if (type == KV_XLOG_DURABLE)
-		return len == sizeof(KvWalDurable) || len == KV_WAL_DURABLE_V1_SIZE;
+		return len == sizeof(KvWalDurable);
 	if (!kv_wal_names_store(type, data, len))
 		return false;
 	switch (type)

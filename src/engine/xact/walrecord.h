@@ -76,12 +76,8 @@ typedef struct KvWalDurable
 	uint64		files;
 	uint64		bytes;
 	uint64		closing;		/* no version is logged before the next DURABLE */
-
-	/* not in records of earlier libraries */
 	uint64		horizon;		/* every transaction before it had ended */
 } KvWalDurable;
-
-#define KV_WAL_DURABLE_V1_SIZE	offsetof(KvWalDurable, horizon)
 
 StaticAssertDecl(sizeof(KvWalPut) == 40, "PUT record size");
 StaticAssertDecl(sizeof(KvWalBatch) == 16, "BATCH record size");
