@@ -84,7 +84,7 @@ find({ no_chdir => 1, wanted => sub {
 %points or die "the source names no stop point\n";
 my @missing;
 my $architecture = $text{'docs/internals/architecture.md'} // die "there is no docs/internals/architecture.md\n";
-for my $d (grep { exists $text{$_} } qw(docs/internals/architecture.md CONTRIBUTING.md test/README.md docs/internals/format.md docs/format.md))
+for my $d (grep { exists $text{$_} } qw(docs/internals/architecture.md CONTRIBUTING.md test/README.md docs/internals/format.md))
 {
 	for my $name ($text{$d} =~ m{`(kv_\w+)(?:\(\))?`}g) { push @missing, "$d: $name" unless $all_source =~ /\b$name\b/ }
 	for my $file ($text{$d} =~ m{`((?:\w+/)*\w+\.[ch])`}g) { push @missing, "$d: $file" unless $source{$file =~ s{^src/}{}r} || -e $file || $d =~ /format/ && $file !~ m{/} }

@@ -23,7 +23,7 @@ sub insert { my @t = @_; $node->safe_psql('postgres', "INSERT INTO $_ VALUES (1,
 sub drop { $node->safe_psql('postgres', join('', map { "DROP FOREIGN TABLE $_;" } @_)); return; }
 sub rows { return answer($node, join(' UNION ALL ', map { "SELECT v FROM $_ WHERE k = 1" } @_)); }
 
-# Write buffers in use, and the OID of a write buffer's table, as the buffer file says: docs/format.md.
+# Write buffers in use, and the OID of a write buffer's table, as the buffer file says: docs/internals/format.md.
 sub slot_headers
 {
 	my $file = slurp_file($node->data_dir . '/kvfdw/buffers');

@@ -20,7 +20,7 @@ sub bytes_at { my ($path, $format, $offset) = @_; return unpack("x$offset $forma
 
 # ---- incarnations ----
 
-# As if the stopped server had been started and stopped $n times: docs/format.md.
+# As if the stopped server had been started and stopped $n times: docs/internals/format.md.
 sub pretend_starts
 {
 	my ($n, $xid) = @_;

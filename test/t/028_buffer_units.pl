@@ -18,7 +18,7 @@ plan skip_all => 'needs fault injection' unless has_faults($node);
 $ENV{PGOPTIONS} = '-c kvfdw.stop_points=';
 my $merge = $node->data_dir . '/kvfdw/buffers';
 
-# The buffer file: docs/format.md.  Its write buffers in use: number, header, values, batch head and entries.
+# The buffer file: docs/internals/format.md.  Its write buffers in use: number, header, values, batch head and entries.
 sub file_header { my ($magic, $version, $system, $values, $entries, $units) = unpack 'L<L<Q<L<3', substr(slurp_file($merge), 0, 32); return ($version, $values, $entries, $units, $system); }
 sub slots
 {

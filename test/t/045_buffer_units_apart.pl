@@ -15,7 +15,7 @@ my $units = 512;
 my $node = kv_cluster('apart', 'kvfdw.test_worker_idle' => '1h', 'kvfdw.buffer_units' => $units, 'kvfdw.flush_after' => '1h', checkpoint_timeout => '1h', restart_after_crash => 'off');
 plan skip_all => 'needs fault injection' unless has_faults($node);
 
-# Of the buffer file's write buffers in use (docs/format.md): the first unit, how many, and are they sealed?
+# Of the buffer file's write buffers in use (docs/internals/format.md): the first unit, how many, and are they sealed?
 sub slots
 {
 	my $file = slurp_file($node->data_dir . '/kvfdw/buffers');

@@ -89,7 +89,7 @@ fill('p', 6501, 6700, 'b');
 my $used = stat_of('used_bytes / block_size');
 $node->stop;
 my ($file_then, $warm_then) = (slurp_file($file), slurp_file($warm));
-# A note, with other places of its frames; its grammar is in docs/format.md.
+# A note, with other places of its frames; its grammar is in docs/internals/format.md.
 sub note_places
 {
 	my ($place) = @_;

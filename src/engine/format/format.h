@@ -1,6 +1,6 @@
 /*
  * format.h
- *		Names and bytes on disk: docs/format.md as types.
+ *		Names and bytes on disk: docs/internals/format.md as types.
  *
  * Paths, the table and map file, manifests and key logs.  Takes no lock and knows no
  * shared memory.  A missing or damaged file is an ERROR

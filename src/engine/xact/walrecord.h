@@ -1,6 +1,6 @@
 /*
  * walrecord.h
- *		The form of the engine's WAL records (docs/format.md, WAL records).
+ *		The form of the engine's WAL records (docs/internals/format.md, WAL records).
  */
 #ifndef KV_WALRECORD_H
 #define KV_WALRECORD_H
