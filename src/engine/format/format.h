@@ -2,9 +2,10 @@
  * format.h
  *		Names and bytes on disk: docs/internals/format.md as types.
  *
- * Paths, the table and map file, manifests and key logs.  Takes no lock and knows no
- * shared memory.  A missing or damaged file is an ERROR
- * (XX001) that names it, unless a function says otherwise.
+ * Paths, the table and map file, manifests and key logs.
+ *
+ * Locks:  none; this module knows no shared memory.  Errors: a missing or damaged file is an
+ * ERROR (XX001) that names it, unless a function says otherwise.
  */
 #ifndef KV_FORMAT_H
 #define KV_FORMAT_H
@@ -20,14 +21,14 @@
 #define KV_MAGIC_LOG		0x4b564c47	/* "KVLG" */
 #define KV_MAGIC_BATCH		0x4b564c42	/* "KVLB" */
 
-/* How the files of a store begin. */
+/* The beginning of the files of a store. */
 typedef struct KvFileHead
 {
 	uint32		magic;
 	uint32		format_version;
 	uint64		directory_id;
 	KvStoreKey	store;
-	uint32		shard;			/* in the table and map file: how many there are */
+	uint32		shard;			/* in the table and map file: the number of shards */
 } KvFileHead;
 
 StaticAssertDecl(sizeof(KvFileHead) == 32, "file head size");
@@ -45,14 +46,14 @@ typedef struct KvLogEntry
 	uint32		value_crc;
 	uint32		cid;
 	uint32		pad2;
-	/* key bytes, zero-padded to 8 */
+	/* followed by the key's bytes, zero-padded to 8 */
 } KvLogEntry;
 
 StaticAssertDecl(sizeof(KvLogEntry) == 40, "log entry size");
 
 #define KV_LOG_ENTRY_SIZE(keylen)	(sizeof(KvLogEntry) + TYPEALIGN(8, keylen))
 
-/* The version that an entry is of; its status is not known. */
+/* The version of an entry; its status is not known. */
 static inline KvVersion
 kv_entry_version(const KvLogEntry *entry)
 {
@@ -75,11 +76,11 @@ kv_entry_key(const KvLogEntry *entry)
 	return key;
 }
 
-/* The head of what one sealed write buffer adds to the key log. */
+/* The head of the batch that one sealed write buffer adds to the key log. */
 typedef struct KvLogBatch
 {
 	uint32		magic;
-	uint32		crc;			/* of the rest of the head and the entries */
+	uint32		crc;			/* of the rest of the head, and the entries */
 	uint64		sequence;
 	KvStoreKey	store;
 	uint32		shard;
@@ -104,34 +105,34 @@ typedef struct KvLogHeader
 StaticAssertDecl(sizeof(KvLogHeader) == 64, "log header size");
 
 /*
- * Which shard has which keys.  Behind the head come the shards' numbers, for each of them
- * the number of the map that has last changed its bounds, offsets and the bytes of bounds.
+ * Which shard has which keys?  The head is followed by the shards' ids, for each of them the
+ * number of the map that has last changed its bounds, offsets and the bytes of bounds.
  */
 typedef struct KvMap
 {
-	uint32		number;			/* 0: the store was made with it */
+	uint32		number;			/* 0: the store was created with it */
 	uint32		nshards;
-	uint32		next_shard_id;	/* no shard has had it or a greater one */
-	uint32		bytes;			/* of all of it */
+	uint32		next_shard_id;	/* greater than the id of any shard so far */
+	uint32		bytes;			/* of the whole struct */
 	uint32		data[FLEXIBLE_ARRAY_MEMBER];	/* shard[nshards], since[nshards],
 												 * offset[nshards + 1], bytes */
 } KvMap;
 
-/* Its shards' numbers, in the order of their keys. */
+/* The shards' ids, in key order. */
 static inline const uint32 *
 kv_map_shards(const KvMap *map)
 {
 	return map->data;
 }
 
-/* For each the map that has last changed its bounds. */
+/* For each the number of the map that has last changed its bounds. */
 static inline const uint32 *
 kv_map_since(const KvMap *map)
 {
 	return map->data + map->nshards;
 }
 
-/* Where the range of a shard begins, by its position; that of the first one is empty. */
+/* The beginning of a shard's range, by its position; that of the first one is empty. */
 static inline KvKey
 kv_map_bound(const KvMap *map, uint32 position)
 {
@@ -142,16 +143,16 @@ kv_map_bound(const KvMap *map, uint32 position)
 	return bound;
 }
 
-/* Runs and logs of a shard; a manifest on disk has just this. */
+/* Runs and logs of a shard; part of a manifest on disk. */
 typedef struct KvShardFiles
 {
 	uint32		base_run;		/* run numbers; 0: none */
 	uint32		nunfrozen;
 	uint32		unfrozen[KV_MAX_UNFROZEN];	/* newest first */
 	uint32		next_run;
-	uint32		first_log;		/* logs the runs do not cover yet */
+	uint32		first_log;		/* logs from here on are not covered by runs */
 	uint32		flags;
-	uint32		lost;			/* with SALVAGE: entries of which nothing was left to look at */
+	uint32		lost;			/* with SALVAGE: entries that were lost completely */
 	uint64		frozen_keys;	/* entries of the base run */
 	uint64		unfrozen_entries;
 	uint64		oldest_xid;		/* of a version in an unfrozen run, or 0 */
@@ -160,7 +161,7 @@ typedef struct KvShardFiles
 StaticAssertDecl(sizeof(KvShardFiles) == 96, "size of runs and logs in a manifest");
 
 /*
- * KvShardFiles.flags: what lies behind the end of its value files may be damaged, and so may
+ * KvShardFiles.flags: values after the used part of value files may be damaged, and so may
  * logs.
  */
 #define KV_MANIFEST_SALVAGE	1
@@ -169,11 +170,11 @@ StaticAssertDecl(sizeof(KvShardFiles) == 96, "size of runs and logs in a manifes
 typedef struct KvValueFile
 {
 	KvAddress	address;		/* of its first byte */
-	uint64		used;			/* bytes of it that have or had a value, or may have got one */
-	uint64		live;			/* of them, those that the runs name; KV_NOT_KNOWN */
+	uint64		used;			/* bytes that have or had a value, or may have got one */
+	uint64		live;			/* of these, bytes that the runs name; KV_NOT_KNOWN */
 	uint32		last_log;		/* no entry of a later log names it */
 	uint16		flags;
-	uint16		order;			/* of the compaction job that has made it; 0: none */
+	uint16		order;			/* of the compaction job that has created it; 0: none */
 } KvValueFile;
 
 StaticAssertDecl(sizeof(KvValueFile) == 32, "value file size");
@@ -182,26 +183,30 @@ StaticAssertDecl(sizeof(KvValueFile) == 32, "value file size");
 
 /* KvValueFile.flags */
 #define KV_VALUE_FILE_SHARED		0x0001 /* other shards may list it */
-#define KV_VALUE_FILE_SORTED		0x0002 /* its values lie in the order of their keys */
-#define KV_VALUE_FILE_ON_DISK	0x00ff /* the flags that manifests have */
+#define KV_VALUE_FILE_SORTED		0x0002 /* its values are in key order */
+#define KV_VALUE_FILE_ON_DISK	0x00ff /* flags that manifests have */
 #define KV_VALUE_FILE_SYNCED		0x0100 /* it will not change any more, and is durable */
 #define KV_VALUE_FILE_NAMED		0x0200 /* its name is durable */
 #define KV_VALUE_FILE_DAMAGED	0x0800 /* a value in it cannot be moved; that was logged */
-#define KV_VALUE_FILE_INPUT		0x0400 /* it leaves the list once nothing names it */
-#define KV_VALUE_FILE_UNCERTAIN	0x1000	/* of what was counted as live some may be dead by now */
+#define KV_VALUE_FILE_INPUT		0x0400 /* a compaction input: it leaves the list once no entry
+									    * names it */
+#define KV_VALUE_FILE_UNCERTAIN	0x1000	/* some bytes that count as live may be dead */
 
-/* What a shard consists of.  The file is replaced whole, atomically, by every flush. */
+/*
+ * The files of a shard.  The manifest's file is replaced as a whole, atomically, by every
+ * flush.
+ */
 typedef struct KvManifest
 {
 	KvShardFiles files;
-	uint32		job;			/* the last that has put values in order; 0: none */
-	KvAddress	next_address;	/* of the value file to be made next; 0: in a new volume */
+	uint32		job;			/* the last one that has put values in order; 0: none */
+	KvAddress	next_address;	/* of the next value file; 0: in a new volume */
 	KvAddress	open_address;	/* of the value file that takes new values; 0: none */
 	int			nvalue_files;
 	KvValueFile *value_files;	/* by address, palloc'd */
 } KvManifest;
 
-/* One file of a store's directory, by its name. */
+/* One file of a store's directory, as its name says. */
 typedef enum KvFileKind
 {
 	KV_FILE_LOG, KV_FILE_RUN, KV_FILE_IMAGE, KV_FILE_MANIFEST, KV_FILE_TEMPORARY, KV_FILE_VALUES
@@ -209,7 +214,7 @@ typedef enum KvFileKind
 
 typedef struct KvFoundFile
 {
-	uint32		shard;			/* of a value file KV_NO_SHARD */
+	uint32		shard;			/* of a value file: KV_NO_SHARD */
 	uint32		volume;			/* of a value file */
 	uint32		number;			/* of a log, run, image, or of a value file in its volume */
 	KvFileKind	kind;
@@ -218,7 +223,7 @@ typedef struct KvFoundFile
 
 typedef struct KvFound
 {
-	KvFoundFile *files;			/* ordered by shard; value files come last, by address */
+	KvFoundFile *files;			/* ordered by shard; value files are last, by address */
 	int			n;
 } KvFound;
 
@@ -230,7 +235,7 @@ kv_found_address(const KvFoundFile *value_file)
 	return begin + value_file->number * kv_value_file_size(kv_class_of(begin));
 }
 
-/* Gets every entry that recovery reads, in order. */
+/* Called for every entry that recovery reads, in order. */
 typedef void (*KvApplyEntry) (void *arg, const KvLogEntry *entry, uint32 incarnation);
 
 /* ---- head.c ---- */
@@ -239,66 +244,69 @@ typedef void (*KvApplyEntry) (void *arg, const KvLogEntry *entry, uint32 incarna
  * that this library reads.
  */
 extern void kv_format_require(const char *path, uint32 has, uint32 reads);
-/* Fill in a head, for this cluster.  shard: see KvFileHead. */
+/* Fill in a head, for this directory.  shard: see KvFileHead. */
 extern void kv_head_make(KvFileHead *head, uint32 magic, const KvStoreKey *key, uint32 shard);
-/* Is it of this cluster, store and shard? */
+/* Does the head belong to this directory, store and shard? */
 extern bool kv_head_is_of(const KvFileHead *head, const KvStoreKey *key, uint32 shard);
 
 /* ---- manifest.c ---- */
-/* What the file would be, palloc'd. */
+/* The bytes of the manifest's file, palloc'd. */
 extern char *kv_manifest_bytes(const KvStoreKey *key, uint32 shard_id, const KvManifest *manifest,
 							   Size *len);
-/* Put it in the place of the one that is there, atomically; does not sync. */
+/* Replace the present manifest, atomically; does not sync. */
 extern void kv_manifest_write(const KvStoreKey *key, uint32 shard_id, const KvManifest *manifest);
 /*
- * What these bytes of a file say.  NULL: *manifest has it; else what is wrong.  A version
- * that this library does not read is an ERROR, 0A000.
+ * Parse the bytes of a file.  NULL: *manifest has the result; else the problem.  A version that
+ * this library does not read is an ERROR, 0A000.
  */
 extern const char *kv_manifest_parse(const KvStoreKey *key, uint32 shard_id, const char *path,
 									 const char *bytes, Size len, KvManifest *manifest);
-/* False if the shard has none yet; ERROR 0A000 if it has another format version. */
+/*
+ * Read the shard's manifest.  False if it has none yet; ERROR 0A000 if it has another format
+ * version.
+ */
 extern bool kv_manifest_read(const KvStoreKey *key, uint32 shard_id, KvManifest *manifest);
 
 /* ---- keylog.c ---- */
 /*
- * Write a batch and the entries behind it at the offset that its write buffer reserved; sets
- * its CRC.  The first batch brings the log's header with it.  May be done again.
- * Returns 0 or an errno; a log that cannot be opened or made is an ERROR.
+ * Write a batch and the entries after it at the offset that its write buffer reserved; sets its
+ * CRC.  The first batch is written with the log's header.  May be repeated.  Returns 0 or an
+ * errno; a log that cannot be opened or created is an ERROR.
  */
 extern int	kv_log_append(const KvStoreKey *key, uint32 shard, uint32 number,
 						  uint64 offset, KvLogBatch *batch);
-/* The CRC that an entry must have in a write buffer with this sequence. */
+/* The CRC of an entry in a write buffer with this sequence. */
 extern uint32 kv_log_entry_crc(const KvLogEntry *entry, uint64 sequence);
-/* Make a log with its header only, whole or not at all; one that exists is left alone. */
+/* Create a log with its header only, whole or not at all; an existing one is left unchanged. */
 extern void kv_log_create(const KvStoreKey *key, uint32 shard, uint32 number);
-/* Make a log that has its header and nothing else, whatever is there. */
+/* Create a log with its header only, or replace an existing one by that. */
 extern void kv_log_make_empty(const KvStoreKey *key, uint32 shard, uint32 number);
 /*
- * Of a log that was just synced, while the descriptor is open that was open before: see that it
- * has what was written from one offset, 0 or where a batch begins, to another, or its end if that
- * is 0.  The kernel may have failed to write pages, and forgotten that with the file if no process
- * had it open.  ERROR, or PANIC as data_sync_retry says, if something is not as it was written.
- * Others may append after the end.  Serves interrupts between batches.
+ * Verify a log that was just synced, through the descriptor that was open before the sync: the
+ * bytes from one offset, 0 or where a batch begins, to another, or to its end if that is 0.  The
+ * kernel may have failed to write pages, and have forgotten that with the file if no process had
+ * it open.  ERROR, or PANIC if data_sync_retry is off, if the bytes have changed.  Other
+ * processes may append after the end.  Serves interrupts between batches.
  */
 extern void kv_log_verify(const KvStoreKey *key, uint32 shard, uint32 number, uint64 from,
 						  uint64 end);
 /*
- * Hand every entry of a log to apply, in order, and return where the log ends.  ERROR
- * if it has another format version (0A000), if anything in it is damaged, if it is missing and
+ * Pass every entry of a log to apply, in order, and return where the log ends.  ERROR if the
+ * log has another format version (0A000), if anything in it is damaged, if it is missing and
  * required, or if end is not 0 and the log does not end there.  Serves interrupts between
  * batches.
  */
 extern uint64 kv_log_replay(const KvStoreKey *key, uint32 shard, uint32 number, bool required,
 							uint64 end, KvApplyEntry apply, void *arg);
 /*
- * The same for a log of which any part may be missing: skips what is not sound, and
- * adds the bytes skipped to *lost.  Returns an offset behind all of it.
+ * The same for a log of which any part may be missing: skips invalid parts, and adds their
+ * bytes to *lost.  Returns an offset after all of it.
  */
 extern uint64 kv_log_salvage(const KvStoreKey *key, uint32 shard, uint32 number,
 							 KvApplyEntry apply, void *arg, uint64 *lost);
-/* How many entries a log has; of what is not sound of it, about.  In the postmaster, too. */
+/* How many entries has a log?  Approximate for its invalid parts.  Also in the postmaster. */
 extern uint64 kv_log_entries(const KvStoreKey *key, uint32 shard, uint32 number);
-/* Report the first damage of a log that nobody appends to; false if it is missing. */
+/* Report the first damage of a log to which no process appends; false if it is missing. */
 extern bool kv_log_check(const KvStoreKey *key, uint32 shard, uint32 number,
 						 KvProblemCallback report, void *arg);
 
@@ -311,150 +319,158 @@ extern const char *kv_path_in_store(const KvStoreKey *key, const char *name);
 extern const char *kv_path_log(const KvStoreKey *key, uint32 shard, uint32 number);
 extern const char *kv_path_run(const KvStoreKey *key, uint32 shard, uint32 number);
 extern const char *kv_path_manifest(const KvStoreKey *key, uint32 shard);
-extern const char *kv_path_map(const KvStoreKey *key, uint32 number);	/* not of the first */
+extern const char *kv_path_map(const KvStoreKey *key, uint32 number);	/* not of the first one */
 extern const char *kv_path_image(const KvStoreKey *key, uint32 shard, uint32 number);
-/* The directory that a store with this id has in a tablespace. */
+/* The directory of a store with this id in a tablespace. */
 extern const char *kv_path_in_space(const KvStoreKey *key, uint64 id, Oid tablespace);
-/* The directory of a tablespace in which stores have theirs. */
+/* The directory of a tablespace that contains the stores' directories. */
 extern const char *kv_path_space(Oid tablespace);
 /*
- * Whose directory in a tablespace has this name? False: it is not one of a store, or another
+ * Parse the name of a store's directory in a tablespace.  False: it is no such name, or another
  * server's.
  */
 extern bool kv_space_parse(const char *name, KvStoreKey *key, uint64 *id);
-/* Likewise, and of which server. */
+/* The same for any server, which is returned too. */
 extern bool kv_space_parse_any(const char *name, KvStoreKey *key, uint64 *id, uint64 *server);
-/* The path of such a directory of this server's; path has room for MAXPGPATH. */
+/* Print the path of such a directory; path has MAXPGPATH bytes. */
 extern void kv_space_print(char *path, const KvStoreKey *key, uint64 id, Oid tablespace,
 						   uint64 server);
 
 /* ---- mapfile.c ---- */
 /*
- * A map of these shards in order of their keys, palloc'd; shards NULL: numbers 0, 1, …  since
- * NULL: 0, all of them.  The first begins before all keys, whatever bounds[0] is.
+ * Make a map of these shards in key order, palloc'd; shards NULL: ids 0, 1, …  since NULL: 0
+ * for all of them.  The first shard begins before all keys, whatever bounds[0] is.
  */
 extern KvMap *kv_map_make(uint32 number, uint32 nshards, const uint32 *shards,
 						  const uint32 *since, const KvKey *bounds);
-/* Write the file of a new store; durable.  bounds[0] is not used. */
+/* Write the file "map" of a new store; durable.  bounds[0] is not used. */
 extern void kv_map_file_begin(const char *path, const KvStoreKey *key, uint32 nshards,
 							  const KvKey *bounds);
-/* What it says, palloc'd: map number 0. */
+/* Read it, palloc'd: map number 0. */
 extern KvMap *kv_map_file_read(const KvStoreKey *key, int nshards);
 /*
- * The maps after that, each in a file of its own; the store's table file must say that there
- * are such.  Written durably under a name that nobody looks at, then shown, which is not durable:
- * after a power loss it is there whole or not at all.
+ * Later maps, each in a file of its own; the store's table file must allow such maps.  The file
+ * is written durably under a temporary name, then shown, which is not durable: after a power
+ * loss it exists whole or not at all.
  */
 extern void kv_map_file_write(const KvStoreKey *key, const KvMap *map);
 extern void kv_map_file_show(const KvStoreKey *key, uint32 number);
 /* under either name; never raises */
 extern void kv_map_file_remove(const KvStoreKey *key, uint32 number);
 extern KvMap *kv_map_file_load(const KvStoreKey *key, uint32 number);	/* palloc'd */
-/* Their numbers, the greatest first, palloc'd. */
+/* The numbers of later maps, the greatest first, palloc'd. */
 extern uint32 *kv_map_files(const KvStoreKey *key, int *n);
 
 /* ---- tablefile.c ---- */
 /*
- * Replace a store's table file, atomically and durably.  Once the store is in use the
- * caller holds the registry's lock, exclusive.
+ * Replace a store's table file, atomically and durably.  Once the store is in use the caller
+ * holds the registry's lock, exclusive.
  */
 extern void kv_table_file_write(const KvStoreKey *key, const KvStoreShape *shape,
 								const char *schema, int schema_len,
 								uint32 schema_incarnation);
 /*
- * Read it into *shape; append the schema image to *schema and set the incarnation that
- * wrote it, unless these are NULL.  False if there is no such file.  ERROR 0A000 if it
- * has another format version.
+ * Read the table file into *shape; append the schema image to *schema and set the incarnation
+ * that wrote it, unless these are NULL.  False if there is no such file.  ERROR 0A000 if it has
+ * another format version.
  */
 extern bool kv_table_file_read(const KvStoreKey *key, KvStoreShape *shape, StringInfo schema,
 							   uint32 *schema_incarnation);
-/* What a table file says of where value files lie. */
+/* Where a store's value files are, as in its table file. */
 typedef struct KvWhere
 {
-	Oid			tablespace;		/* where they are made; InvalidOid: in its own directory */
+	Oid			tablespace;		/* where they are created; InvalidOid: in its own directory */
 	uint64		id;				/* of the store */
-	bool		moved;			/* the others may be in its own directory, and … */
+	bool		moved;	/* others may be in its own directory, and in the tablespaces of leaving */
 	int			nleaving;
-	Oid			leaving[KV_MAX_LEAVING];	/* … in these */
+	Oid			leaving[KV_MAX_LEAVING];	/* tablespaces that value files are leaving */
 	bool		logged;			/* the store is at another level than none */
 } KvWhere;
 
 /*
- * All is 0 if there is no such store.  False: it cannot be read.  Never raises or allocates; the
- * file's checksum is not looked at.
+ * Read these fields.  All are 0 if there is no such store.  False: the file cannot be read.
+ * Never raises or allocates; the file's checksum is not verified.
  */
 extern bool kv_table_file_peek(const KvStoreKey *key, KvWhere *where);
-/* The same as kv_table_file_read; ERROR if there is none. */
+/* As kv_table_file_read; ERROR if there is none. */
 extern void kv_table_file_require(const KvStoreKey *key, KvStoreShape *shape,
 								  StringInfo schema, uint32 *schema_incarnation);
 /*
- * From now on there may be maps after the first; durable.  If the store is in shared memory the
- * caller holds the registry's lock, exclusive.
+ * Allow maps after the first from now on; durable.  If the store is in shared memory the caller
+ * holds the registry's lock, exclusive.
  */
 extern void kv_table_file_allow_maps(const KvStoreKey *key);
-/* Whose table file is this?  False if missing, damaged or without an id.  wal may be NULL. */
+/*
+ * Which store has this table file?  False if it is missing, damaged or without an id.  wal may
+ * be NULL.
+ */
 extern bool kv_table_file_identify(const char *path, KvStoreKey *key, uint64 *id,
 								   KvWalLevel *wal);
 /* From now on every use of the store is an ERROR with this SQLSTATE and text; durable. */
 extern void kv_store_mark_unusable(const KvStoreKey *key, int sqlerrcode, const char *why);
-/* The same, because at this wal level its values have not come with the WAL. */
+/* The same, because at this wal level its values are not in the WAL. */
 extern void kv_store_mark_not_logged(const KvStoreKey *key, KvWalLevel level);
 /*
- * The SQLSTATE and text with which it was marked; *not_logged: by kv_store_mark_not_logged.  The
- * text is not to be pfreed.
+ * The SQLSTATE and text with which it was marked; *not_logged: by kv_store_mark_not_logged.
+ * The text must not be pfreed.
  */
 extern char *kv_store_why_unusable(const KvStoreKey *key, int *sqlerrcode, bool *not_logged);
-/* Make the directory of a new generation, whole or not at all.  bounds[0] is not used. */
+/* Create the directory of a new generation, whole or not at all.  bounds[0] is not used. */
 extern void kv_store_files_create(const KvStoreKey *key, const KvStoreShape *shape,
 								  const KvKey *bounds);
 
 /* ---- where.c ---- */
 /*
- * Of a value file: where it lies or, if that is nowhere, is to be made. Lasts and behaves as those
- * of path.c.
+ * The path of a value file or, if it does not exist, where it is to be created.  Lasts and
+ * behaves as the paths of path.c.
  */
 extern const char *kv_path_value(const KvStoreKey *key, KvFileId file);
 /*
- * The directory in which the store's value files are made: its own, or one in a tablespace.
- * Likewise.
+ * The directory in which the store's value files are created: its own, or one in a tablespace.
+ * Lasts and behaves as the paths of path.c.
  */
 extern const char *kv_path_values(const KvStoreKey *key);
-/* Does a value file lie there?  False: elsewhere, or nowhere.  Neither throws nor allocates. */
+/*
+ * Is a value file in that directory?  False: it is elsewhere, or does not exist.  Neither
+ * throws nor allocates.
+ */
 extern bool kv_value_is_in_place(const KvStoreKey *key, KvFileId file);
 /*
- * The directories that the store has in tablespaces, whether or not there are files in them;
+ * The directories of the store in tablespaces, whether or not there are files in them;
  * palloc'd.
  */
 extern List *kv_space_directories(const KvStoreKey *key);
-/* All directories that may have value files are made durable; ERROR if that fails. */
+/* Make all directories durable that may have value files; ERROR if that fails. */
 extern void kv_values_sync_names(const KvStoreKey *key);
 /*
- * If value files of the store lie in tablespaces: make sure that these are there; make: and the
- * directory in which they are made.  ERROR: one is not (58030, which concerns all), or
- * there is no such tablespace (58030, or 42704 while the store has no image), which of one that
- * they have moved to or from is no error; or what is there is another server's (55000).
+ * If the store has value files in tablespaces: ensure that these exist; make: and the directory
+ * in which value files are created.
+ *
+ * ERROR 58030, which concerns all stores: a tablespace is not mounted.  58030, or 42704 while
+ * the store has no image: there is no such tablespace; that is no error for one that value
+ * files have moved to or from.  55000: the directory there belongs to another server.
  */
 extern void kv_space_require(const KvStoreKey *key, bool make);
 /*
- * The tablespace that the store's value files are made in, if there is no such one, be it mounted
+ * The tablespace in which the store's value files are created, if that does not exist, mounted
  * or not; else InvalidOid.
  */
 extern Oid	kv_space_forgotten(const KvStoreKey *key);
-/* The ERROR for that. */
+/* Raise the ERROR for that. */
 extern void kv_space_raise_forgotten(const KvStoreKey *key, Oid tablespace);
 /*
- * A value file of that path is missing: ERROR (58030) if it may lie in a tablespace that does not
- * exist; in a backup's copy (55000) if it is to be in one.
+ * A value file of that path is missing: ERROR (58030) if it may be in a tablespace that does
+ * not exist; in a backup's copy (55000) if it should be in one.
  */
 extern void kv_space_require_named(const KvStoreKey *key, const char *path, bool copied);
 /*
- * The directory that a store with this id has in a tablespace, if that is valid; ERROR as
+ * Create the directory of a store with this id in a tablespace, if that is valid; ERROR as
  * kv_space_require.
  */
 extern void kv_space_make(const KvStoreKey *key, uint64 id, Oid tablespace);
 /*
- * In a tablespace: directories that have a former id of this server in their names get its
- * present one.  False: some may be left, as in one that is not mounted; that is logged.
+ * In a tablespace: rename directories with a former id of this server to its present one.
+ * False: some may be left, as in one that is not mounted; that is logged.
  */
 extern bool kv_space_claim(Oid tablespace);
 
@@ -463,11 +479,11 @@ extern bool kv_space_claim(Oid tablespace);
 extern void kv_store_list_files(const KvStoreKey *key, KvFound *found);
 /* The index of the first file of this shard, or of one with a greater number. */
 extern int	kv_found_first(const KvFound *found, uint32 shard_id);
-/* How many of the files from index at on, without a gap, are this shard's. */
+/* How many consecutive files, from index at on, belong to this shard? */
 extern int	kv_found_of_shard(const KvFound *found, int at, uint32 shard_id);
 /*
- * The entries of a directory, if there is one, whose names are numbers, as OIDs. One that cannot be
- * read is a LOG or an ERROR.
+ * The entries of a directory, if it exists, whose names are numbers, as OIDs.  An unreadable
+ * one is a LOG or an ERROR.
  */
 extern List *kv_numbered_entries(const char *path, int level);
 /* Call visit for every store that has a directory, of any database.  Returns how many. */

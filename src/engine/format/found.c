@@ -1,6 +1,6 @@
 /*
  * found.c
- *		What there is: the stores, and the files of one, by their names.
+ *		Finds the stores, and the files of one, by their names.
  */
 #include "postgres.h"
 
@@ -12,7 +12,7 @@
 #include "engine/format/format.h"
 #include "engine/io/io.h"
 
-/* Is there no such directory?  To be asked right behind AllocateDir. */
+/* Does the directory not exist?  Called directly after AllocateDir. */
 static bool
 is_none(DIR *dir)
 {
@@ -39,7 +39,7 @@ kv_numbered_entries(const char *path, int level)
 	return numbers;
 }
 
-/* The generations that a table's directory has; ERROR if it cannot be read. */
+/* The generations in a table's directory; ERROR if it cannot be read. */
 static List *
 generations_of(Oid dboid, Oid relid)
 {
@@ -101,7 +101,7 @@ parse_value_file(const char *name, KvFoundFile *file)
 	return strcmp(name, right) == 0;
 }
 
-/* What kind of file has this name?  False: none that belongs to a shard. */
+/* Parse the name of a file.  False: it is none that belongs to a shard. */
 static bool
 parse_name(const char *name, KvFoundFile *file)
 {
@@ -154,7 +154,7 @@ compare_found(const void *a, const void *b)
 	return left->number < right->number ? -1 : left->number > right->number;
 }
 
-/* Add what a directory has: only value files, or all. */
+/* Add the files of a directory: only value files, or all. */
 static void
 list_directory(const char *directory, bool value_files, KvFound *found, int *room)
 {

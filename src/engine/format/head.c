@@ -1,6 +1,6 @@
 /*
  * head.c
- *		How the files of a store begin, and the refusal of another format version.
+ *		The beginning of the files of a store, and the refusal of other format versions.
  */
 #include "postgres.h"
 

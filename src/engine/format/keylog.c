@@ -1,18 +1,19 @@
 /*
  * keylog.c
- *		Key logs: what each sealed write buffer added to a shard's index.
+ *		Key logs: the entries that each sealed write buffer added to a shard's index.
  *
- * A log is a header and a sequence of batches, one per write buffer, written with
- * buffered I/O at the offset that the write buffer reserved when it was sealed.  A write buffer
- * is freed only after its batch is in the log.  So where write buffers are trusted
- * after a SIGKILL (restart/trust.c) a hole in a log, or a torn end, always has its write buffer in
- * the buffer file, whose replay fills it before the log is read; and where they are
- * not, a log counts up to where its image says that it ended, and was synced up to
- * there.  Either way each byte of it must be sound.  Only a salvage takes what it
- * finds.  A flush begins a new log and removes those it has covered.
+ * A log is a header and a sequence of batches, one per write buffer, written with buffered I/O
+ * at the offset that the write buffer reserved when it was sealed.  A write buffer is freed
+ * only after its batch is in the log.
  *
- * Of a shard's logs, first_log exists as soon as it has a value file or a
- * manifest, and none is left out up to the last; so a missing one is noticed.
+ * So where write buffers are trusted after a SIGKILL (restart/trust.c) a hole in a log, or a
+ * torn end, always has its write buffer in the buffer file, whose replay fills it before the
+ * log is read.  Where they are not trusted, a log counts up to where its image says that it
+ * ended, and was synced up to there.  In both cases each byte of it must be valid; only a
+ * salvage accepts less.  A flush begins a new log and removes those it has covered.
+ *
+ * Of a shard's logs, first_log exists as soon as the shard has a value file or a manifest, and
+ * no number is skipped up to the last; so a missing log is noticed.
  */
 #include "postgres.h"
 
@@ -24,7 +25,7 @@
 #include "engine/format/format.h"
 #include "engine/io/io.h"
 
-/* Behind a sync logs are read in pieces of this. */
+/* After a sync logs are read in pieces of this size. */
 #define LOG_PIECE			((uint64) 1024 * 1024)
 
 static uint32
@@ -64,7 +65,8 @@ make_header(KvLogHeader *header, const KvStoreKey *key, uint32 shard, uint32 num
 }
 
 /*
- * Its absence is damage from now on. Whole or not at all: no write buffer would mend an empty one.
+ * From now on a missing log is damage.  Created whole or not at all: no write buffer would
+ * repair an empty one.
  */
 void
 kv_log_create(const KvStoreKey *key, uint32 shard, uint32 number)
@@ -109,8 +111,8 @@ damaged(const char *path, uint64 offset, const char *what)
 }
 
 /*
- * NULL if the batch at this offset of the log is sound, else what is wrong. len: bytes that there
- * are from it on.
+ * NULL if the batch at this offset of the log is valid, else the problem.  len: bytes from
+ * there on.
  */
 static const char *
 batch_problem(const KvStoreKey *key, uint32 shard, uint32 number,
@@ -130,7 +132,7 @@ batch_problem(const KvStoreKey *key, uint32 shard, uint32 number,
 	return NULL;
 }
 
-/* NULL if the log's header is sound. */
+/* NULL if the log's header is valid, else the problem. */
 static const char *
 header_problem(const KvStoreKey *key, uint32 shard, uint32 number,
 			   const char *image, uint64 len)
@@ -217,8 +219,8 @@ apply_batch(const KvLogBatch *batch, KvApplyEntry apply, void *arg)
 }
 
 /*
- * All of a log was written, and write buffers have mended what a dead process had not
- * finished.  So whatever is not sound is damage (I 11).
+ * The whole log was written, and write buffers have filled what a dead process had not
+ * finished. So anything invalid is damage (I 11).
  */
 uint64
 kv_log_replay(const KvStoreKey *key, uint32 shard, uint32 number, bool required, uint64 end,
@@ -258,7 +260,7 @@ kv_log_replay(const KvStoreKey *key, uint32 shard, uint32 number, bool required,
 	return offset;
 }
 
-/* A part of a log that is looked at, piece by piece. */
+/* A part of a log that is verified, piece by piece. */
 typedef struct LogPart
 {
 	const KvStoreKey *key;
@@ -267,13 +269,16 @@ typedef struct LogPart
 	char	   *path;
 	File		file;
 	uint64		end;
-	char	   *piece;			/* what the file has at offset … */
-	Size		size;			/* … of so many bytes */
-	Size		bytes;			/* that were read */
+	char	   *piece;			/* the file's bytes at offset */
+	Size		size;			/* capacity of piece */
+	Size		bytes;			/* bytes that were read */
 	uint64		offset;
 } LogPart;
 
-/* After a sync.  What it has made durable is not what was written: that is as if it had failed. */
+/*
+ * After a sync: the durable bytes are not those that were written, which is as if the sync had
+ * failed.
+ */
 static void
 not_as_written(const LogPart *part, uint64 offset, const char *what)
 {
@@ -285,8 +290,8 @@ not_as_written(const LogPart *part, uint64 offset, const char *what)
 }
 
 /*
- * Have the piece hold at least so many bytes from there on, or all that there are. Returns how many
- * it does. ERROR, or PANIC, as of a failed sync, if they cannot be read.
+ * Have the piece hold at least so many bytes from there on, or all that exist.  Returns how
+ * many it holds.  ERROR, or PANIC, as for a failed sync, if they cannot be read.
  */
 static uint64
 piece_from(LogPart *part, uint64 offset, uint64 least)
@@ -303,7 +308,7 @@ piece_from(LogPart *part, uint64 offset, uint64 least)
 		part->piece = repalloc_huge(part->piece, part->size);
 	}
 	bytes = kv_io_try_read(part->file, part->piece, Min(part->size, left), offset, KV_IO_LOG_READ);
-	/* want of something else says nothing of the file: the next image looks at it again */
+	/* a shortage of other resources says nothing about the file: the next image reads it again */
 	if (bytes == -EMFILE || bytes == -ENFILE || bytes == -ENOMEM)
 		kv_io_error(ERROR, -bytes, part->path, "read");
 	if (bytes < 0)
@@ -316,7 +321,7 @@ piece_from(LogPart *part, uint64 offset, uint64 least)
 	return bytes;
 }
 
-/* What is wrong with the batch at this offset; else NULL, and its length. */
+/* The problem of the batch at this offset; NULL: none, and *len is its length. */
 static const char *
 part_problem(LogPart *part, uint64 offset, uint64 *len)
 {
@@ -356,10 +361,10 @@ verify_part(LogPart *part, uint64 offset)
 }
 
 /*
- * What the page cache has after the sync is either what was written, for then the kernel would
- * still have known of a failure and the sync have told of it, or what the device has.  The caller
- * keeps the descriptor open from before the sync until the log has been read, so no failure is
- * forgotten in between.
+ * After the sync the page cache has either the written bytes, because else the kernel would
+ * still have known of the failure and the sync have reported it, or those of the device.  The
+ * caller keeps the descriptor open from before the sync until the log has been read, so no
+ * failure is forgotten in between.
  */
 void
 kv_log_verify(const KvStoreKey *key, uint32 shard, uint32 number, uint64 from, uint64 end)
@@ -377,7 +382,7 @@ kv_log_verify(const KvStoreKey *key, uint32 shard, uint32 number, uint64 from, u
 				not_as_written(&part, part.end, "file ends here");
 		}
 
-		/* one that nothing was written to may have no header yet */
+		/* a log without batches may have no header yet */
 		if (part.end > Max(from, sizeof(KvLogHeader)))
 		{
 			part.size = Min(part.end - from, LOG_PIECE);
@@ -394,7 +399,7 @@ kv_log_verify(const KvStoreKey *key, uint32 shard, uint32 number, uint64 from, u
 	pfree(part.path);
 }
 
-/* What is sound of a log's bytes; *lost grows by how many are not. */
+/* Apply the valid parts of a log's bytes; adds the number of invalid bytes to *lost. */
 static void
 salvage(const KvStoreKey *key, uint32 shard, uint32 number, const char *image, uint64 len,
 		KvApplyEntry apply, void *arg, uint64 *lost)

@@ -1,11 +1,10 @@
 /*
  * manifest.c
- *		A shard's manifest: which runs, logs and value files it consists of.
+ *		A shard's manifest: its runs, logs and value files.
  *
- * Replaced whole by a rename, so there is always one that holds.  Files that
- * the manifest does not name are left-overs of an unfinished flush and are
- * swept when the store is next opened; but value files that it does not list yet may be named
- * by key logs (lifecycle/recover.c).
+ * The manifest is replaced as a whole by a rename, so there is always a valid one.  Files that
+ * it does not name are left-overs of an unfinished flush and are removed when the store is next
+ * opened.  But key logs may name value files that it does not list yet (lifecycle/recover.c).
  */
 #include "postgres.h"
 
@@ -23,7 +22,7 @@ typedef struct KvManifestHead
 	uint32		job;
 	uint32		nvalue_files;
 	uint64		spare[4];
-	/* value files, and then KvManifestEnd */
+	/* followed by the value files, and KvManifestEnd */
 } KvManifestHead;
 
 StaticAssertDecl(sizeof(KvManifestHead) == 184, "manifest head size");
@@ -76,7 +75,7 @@ kv_manifest_write(const KvStoreKey *key, uint32 shard_id, const KvManifest *mani
 	pfree(bytes);
 }
 
-/* Is the list as lists are: in order, each value file once and with what it can have? */
+/* Is the list valid: in order, and each value file once and with possible fields? */
 static bool
 value_files_are_sound(const KvValueFile *value_files, uint32 n)
 {

@@ -1,7 +1,7 @@
 /*
  * mapfile.c
- *		Maps of shards: the file "map", with which a store was made, and those that came
- *		after it, each in a file of its own that never changes.
+ *		Maps of shards: the file "map", with which a store was created, and later maps, each in
+ *		a file of its own that never changes.
  */
 #include "postgres.h"
 
@@ -15,12 +15,12 @@
 #include "engine/format/format.h"
 #include "engine/io/io.h"
 
-/* How a map's file begins; all of a KvMap behind its head follows. */
+/* The beginning of a map's file, which is followed by all of a KvMap after its head. */
 typedef struct KvMapFile
 {
 	KvFileHead	head;
-	uint32		bytes;			/* of what follows */
-	uint32		crc;			/* of all else */
+	uint32		bytes;			/* bytes that follow */
+	uint32		crc;			/* of all other bytes */
 	uint32		number;
 	uint32		next_shard_id;
 } KvMapFile;
@@ -65,7 +65,7 @@ kv_map_make(uint32 number, uint32 nshards, const uint32 *shards, const uint32 *s
 		map->next_shard_id = Max(map->next_shard_id, map->data[i] + 1);
 		offsets[i] = at;
 		if (i == 0)
-			continue;			/* it begins before all keys */
+			continue;			/* the first shard begins before all keys */
 		memcpy(keys + at, bounds[i].data, bounds[i].len);
 		at += bounds[i].len;
 	}
@@ -102,7 +102,7 @@ kv_map_file_begin(const char *path, const KvStoreKey *key, uint32 nshards, const
 	pfree(map);
 }
 
-/* Are the bounds behind each other, in the file and as keys? */
+/* Are the bounds ascending, in the file and as keys? */
 static bool
 bounds_are_sound(const uint32 *offsets, uint32 nshards, uint32 size)
 {
@@ -127,7 +127,7 @@ bounds_are_sound(const uint32 *offsets, uint32 nshards, uint32 size)
 
 /* ---- maps after the first ---- */
 
-/* Where a map lies until it is shown. */
+/* The path of a map until it is shown. */
 static void
 new_map_path(char *path, const KvStoreKey *key, uint32 number)
 {
@@ -168,7 +168,7 @@ kv_map_file_remove(const KvStoreKey *key, uint32 number)
 	(void) kv_io_unlink(kv_path_map(key, number));
 }
 
-/* Has no shard two positions, or a number that none can have? */
+/* Is each id valid, and used only once? */
 static bool
 numbers_are_sound(const uint32 *shards, uint32 nshards, uint32 next_shard_id)
 {

@@ -5,9 +5,9 @@
  *   table   identity, creator, schema image
  *   map     shard boundaries (mapfile.c)
  *
- * A generation's directory is made under a temporary name with both files in
- * it and then renamed, so a directory of the right name is whole.  Both files
- * are replaced by rename, never changed in place.
+ * A generation's directory is created under a temporary name with both files in it and then
+ * renamed, so a directory of the right name is complete.  Both files are replaced by rename,
+ * never changed in place.
  */
 #include "postgres.h"
 
@@ -23,10 +23,10 @@ typedef struct KvTableFile
 	uint32		creator_incarnation;
 	uint32		key_width;
 	uint32		schema_len;
-	uint32		crc;			/* of all else and the schema image behind */
+	uint32		crc;			/* of all other bytes and the schema image after them */
 	uint64		id;
 	uint32		wal;			/* KvWalLevel */
-	uint32		schema_incarnation; /* that wrote the schema image; 0: redo, or it is not known */
+	uint32		schema_incarnation; /* that wrote the schema image; 0: redo, or unknown */
 	uint32		flags;
 	Oid			tablespace;		/* of its value files; 0: they are in its own directory */
 	uint64		moved_lsn;		/* 0: they have had no other tablespace */
@@ -41,7 +41,7 @@ StaticAssertDecl(sizeof(KvTableFile) == 152, "table file size");
 
 /* ---- the table file ---- */
 
-/* Of all the file's bytes but the CRC itself. */
+/* The CRC of all bytes of the file except the CRC itself. */
 static uint32
 table_crc(const KvTableFile *file, Size len)
 {
@@ -88,7 +88,7 @@ kv_table_file_write(const KvStoreKey *key, const KvStoreShape *shape, const char
 				schema_incarnation);
 }
 
-/* Can a file say this of tablespaces? */
+/* Are these tablespaces possible? */
 static bool
 tablespaces_are_sound(const KvTableFile *file)
 {
@@ -224,7 +224,7 @@ kv_store_mark_unusable(const KvStoreKey *key, int sqlerrcode, const char *why)
 	pfree(text);
 }
 
-/* What such a reason begins with. */
+/* The beginning of such a reason. */
 #define NOT_LOGGED	"Values of tables with wal level "
 
 void
@@ -247,7 +247,7 @@ kv_store_why_unusable(const KvStoreKey *key, int *sqlerrcode, bool *not_logged)
 	*not_logged = false;
 	*sqlerrcode = len < 6 ? 0 : MAKE_SQLSTATE(why[0], why[1], why[2], why[3], why[4]);
 
-	/* it has no checksum; no other is ever written */
+	/* the file has no checksum; only these two are ever written */
 	if (*sqlerrcode != ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE &&
 		*sqlerrcode != ERRCODE_DATA_CORRUPTED)
 	{

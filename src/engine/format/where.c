@@ -1,41 +1,40 @@
 /*
  * where.c
- *		Where a store's value files are: in its directory, or in tablespaces.
+ *		Finds a store's value files: in its directory, or in tablespaces.
  *
- * A store lies in its directory in kvfdw/.  If its table file names a tablespace, its
- * value files are made there, and nothing else is: all that says what there is and what counts
- * is in one place still.  The table file is looked into for each path: that costs a few
- * microseconds, and paths are for opening files.
+ * A store has its directory in kvfdw/.  If its table file names a tablespace, only its value
+ * files are created there; all files that determine the store's state are still in one place.
+ * The table file is read for each path: that costs a few microseconds, and paths are for
+ * opening files.
  *
- * A store that has been given another tablespace (shard/move.c) has value files of before where
- * they
- * were made. Its table file names the tablespaces that they are leaving, and its own directory is
- * always
- * one of these.  A value file has a number that no other value file of the store has, and never
- * changes its directory, so it is where it is found: first where value files are made now, then in
- * the
- * others. Who makes one goes the same way, so there is never a second one of that name. A directory
- * is named until it has been removed, which rmdir does only while it is empty: who is about to make
- * a value file in it, and has looked at the table file before, finds that it is missing, and looks
- * again (kv_value_make).
+ * A store that has been given another tablespace (shard/move.c) has older value files where
+ * they were created.  Its table file names the tablespaces that they are leaving, and its own
+ * directory is always one of these.  A value file has a number that no other value file of the
+ * store has, and never changes its directory.  So it is searched: first where value files are
+ * created now, then in the others.  A process that creates one searches in the same way, so
+ * there is never a second one of that name.
+ *
+ * A directory is named until it has been removed, which rmdir does only while it is empty.  A
+ * process that is about to create a value file in it, and has read the table file before, finds
+ * that the directory is missing, and looks again (kv_value_make).
  *
  * A directory in a tablespace
  *
- *	- lies in the directory that PostgreSQL has there for its version, so that DROP
- *	  TABLESPACE finds that the tablespace is not empty, and backups have it.  That
- *	  directory is never made here: if it is missing, the file system is not mounted, and
- *	  that is an ERROR, not an empty table (kv_space_require);
- *	- has a name that is no number, which PostgreSQL would take for a database's;
- *	- has the store's id in its name, which never repeats: what has no store with this id
- *	  in kvfdw/ is of one that has gone, whatever became of its key;
- *	- has the server's id in its name (restart/spaces.c), for each server has values at
- *	  other places: what has another's is not looked into, and the store cannot be used
- *	  if it has none of this one's.  Nor does one know anything of it that was started
- *	  while the file system of "kvfdw" was not mounted;
- *	- is made when the store is opened, if it is missing: a crash may have come in
- *	  between, and a base backup copies tablespaces before stores;
- *	- has value files that are released too, under names out of sight, since a file cannot be
- *	  renamed into another file system.
+ *  - is in the directory that PostgreSQL has there for its version, so that DROP TABLESPACE
+ *    finds that the tablespace is not empty, and backups have it.  That directory is never
+ *    created here: if it is missing, the file system is not mounted, and that is an ERROR, not
+ *    an empty table (kv_space_require);
+ *  - has a name that is no number, which PostgreSQL would take for a database's;
+ *  - has the store's id in its name, which never repeats: a directory without a store of this
+ *    id in kvfdw/ belongs to a removed store, whatever has become of its key;
+ *  - has the server's id in its name (restart/spaces.c), because each server has values at
+ *    other addresses.  Another server's directory is not read, and the store cannot be used if
+ *    it has none of this server.  This also excludes a server that was started while the file
+ *    system of "kvfdw" was not mounted;
+ *  - is created when the store is opened, if it is missing: there may have been a crash in
+ *    between, and a base backup copies tablespaces before stores;
+ *  - also has the released value files, under hidden names, since a file cannot be renamed into
+ *    another file system.
  */
 #include "postgres.h"
 
@@ -52,7 +51,7 @@
 #include "engine/format/format.h"
 #include "engine/io/io.h"
 
-/* Is there such a tablespace, be it mounted or not? */
+/* Does the tablespace exist, mounted or not? */
 static bool
 space_exists(Oid tablespace)
 {
@@ -64,8 +63,8 @@ space_exists(Oid tablespace)
 }
 
 /*
- * Where the value files of a store are made.  If that is not known, a path where nothing can be or
- * be made, and which is not just missing (ENOTDIR).
+ * The directory in which a store's value files are created.  If that is not known, a path that
+ * cannot exist or be created, and is not just missing (ENOTDIR).
  */
 static void
 values_directory(char *path, const KvStoreKey *key, KvWhere *where)
@@ -76,7 +75,7 @@ values_directory(char *path, const KvStoreKey *key, KvWhere *where)
 		return;
 	}
 
-	/* before redo has come to where it was made, or the DROP of one that a crash has left named */
+	/* redo may not have reached its creation yet; or a crash left it named, and it was dropped */
 	if (where->moved && OidIsValid(where->tablespace) && !space_exists(where->tablespace))
 		where->tablespace = InvalidOid;
 	strlcpy(path, OidIsValid(where->tablespace) ?
@@ -135,9 +134,9 @@ raise_no_space(int code, const KvStoreKey *key, Oid tablespace)
 }
 
 /*
- * Is it there? ERROR if it is not mounted; if there is no such tablespace, unless it may have gone.
- * Redo goes on without a store that it makes and drops again, with its tablespace, but not without
- * one that a checkpoint has seen: its link was forgotten.
+ * Does it exist?  ERROR if it is not mounted; and if there is no such tablespace, unless it may
+ * have been dropped.  Redo continues without a store that it creates and drops again, with its
+ * tablespace, but not without one that a checkpoint has seen: then its link is missing.
  */
 static bool
 require_space(const KvStoreKey *key, Oid tablespace, bool may_have_gone)
@@ -208,7 +207,7 @@ kv_space_claim(Oid tablespace)
 	return all;
 }
 
-/* The directory that another server has there for the store with this id; NULL: none; palloc'd. */
+/* The directory of another server there for the store with this id; NULL: none; palloc'd. */
 static char *
 path_of_other(const KvStoreKey *key, uint64 id, Oid tablespace)
 {
@@ -360,10 +359,9 @@ add_value_file_name(char *path, KvFileId file)
 }
 
 /*
- * The path of a value file that is not where value files are made, of a store whose value files
- * have moved.
- * False: it is nowhere.  If it may be in a tablespace that is not mounted it is there, so that
- * it is missed, and not made elsewhere.
+ * The path of a value file that is not where value files are created, of a store whose value
+ * files have moved.  False: it does not exist.  If it may be in a tablespace that is not
+ * mounted its path is there, so that it is reported as missing, and not created elsewhere.
  */
 static bool
 find_elsewhere(char *path, const KvStoreKey *key, const KvWhere *where, KvFileId file)

@@ -1,26 +1,26 @@
 /*
  * takeover.c
- *		Whose directory "kvfdw" is, and a server that takes over another's.
+ *		Ownership of the directory "kvfdw", and its takeover by another server.
  *
- * The directory has an id of its own, in the control file and in each file of it.  The
- * control file also has the system identifier of the server that it belongs to.  One that
- * has another identifier is taken over where both are shown:
+ * The directory has an id of its own, in the control file and in each of its files.  The
+ * control file also has the system identifier of the server that it belongs to.  A server with
+ * another identifier takes it over if both hold:
  *
- *	- it is meant: the file "kvfdw.id" of the data directory, the token, names the
- *	  directory, and how many servers have taken it over.  Each server keeps one for its
- *	  own, so it is there where a server has got another identifier (pg_createsubscriber);
- *	  kvfdw_upgrade makes one for the server that pg_upgrade has made;
- *	- nothing is missing: the images are complete, since the server before was shut down
- *	  cleanly, and no transaction of its is one that is still to come here.
+ *  - The takeover is intended: the file "kvfdw.id" of the data directory, the token, names the
+ *    directory, and how many servers have taken it over.  Each server keeps one for its own
+ *    directory, so it exists where a server has got another identifier (pg_createsubscriber).
+ *    kvfdw_upgrade makes one for the server that pg_upgrade has made.
+ *  - Nothing is missing: the images are complete, since the previous server was shut down
+ *    cleanly, and none of its transactions has an xid that is still to be assigned here.
  *
- * Then the number of servers goes up, in the control file and in the token.  So a directory
- * that has served another server since is not taken back: what it has of that server's
- * transactions nobody knows here.
+ * Then the number of takeovers is incremented, in the control file and in the token.  So a
+ * directory that has served another server since is not taken back: that server's transactions
+ * are not known here.
  *
- * pg_upgrade knows nothing of the directory, and the script that it leaves deletes the one of
- * the old server.  So an old server with tables starts under it only if kvfdw.allow_pg_upgrade says
- * that somebody knows; and tables of the new one have no data until kvfdw_upgrade has run, which
- * is an error at their first use (table/mark.c).
+ * pg_upgrade does not know the directory, and the script that it leaves deletes that of the old
+ * server.  So an old server with tables starts under pg_upgrade only if kvfdw.allow_pg_upgrade
+ * says that the operator knows.  Tables of the new server have no data until kvfdw_upgrade has
+ * run, which is an error at their first use (table/mark.c).
  */
 #include "postgres.h"
 
@@ -43,7 +43,7 @@
 
 #define KV_TOKEN_PATH		"kvfdw.id"
 #define KV_TOKEN_FORMAT		"kvfdw directory " UINT64_FORMAT " taken over %u times\n"
-#define KV_UPGRADING_PATH	KV_DIRECTORY "/upgrading"	/* while kvfdw_upgrade copies */
+#define KV_UPGRADING_PATH	KV_DIRECTORY "/upgrading"	/* exists while kvfdw_upgrade copies */
 
 #define KV_MAGIC_UNWRITTEN	0x4b565557	/* "KVUW" */
 
@@ -56,7 +56,7 @@ typedef struct KvUnwritten
 	uint32		dboid;
 	uint32		n;
 	uint32		pad;
-	uint32		crc;			/* of what is before, and the OIDs */
+	uint32		crc;			/* of the fields before it, and the OIDs */
 } KvUnwritten;
 
 StaticAssertDecl(sizeof(KvUnwritten) == 32, "size of the head of a list of tables");
@@ -80,7 +80,7 @@ print_token(char *token, Size size, uint64 id, uint32 takeovers)
 	snprintf(token, size, KV_TOKEN_FORMAT, id, takeovers);
 }
 
-/* Is there this token? */
+/* Does the token exist? */
 static bool
 has_token(uint64 id, uint32 takeovers)
 {
@@ -107,7 +107,7 @@ kv_take_over_keep_token(void)
 	kv_io_replace(KV_TOKEN_PATH, token, strlen(token), true);
 }
 
-/* An xid that some transaction of the directory's may have had, the highest that is known. */
+/* The highest known xid that a transaction of the directory may have had. */
 static uint64
 highest_xid(const KvControlFile *control)
 {
@@ -169,7 +169,7 @@ kv_take_over_guard_upgrade(void)
 						 "kvfdw_upgrade before you start the new server.")));
 }
 
-/* The WAL is about to be replayed into nothing, and then let go of. */
+/* Called before the WAL is replayed without a directory, and then removed. */
 void
 kv_take_over_guard_crash(void)
 {

@@ -1,47 +1,44 @@
 /*
  * trust.c
- *		What may be trusted after a start: what was synced.
+ *		Decides which files can be trusted after a start: those that were synced.
  *
- * Stores at wal level 'full' and 'keys' begin at their images, whatever has
- * happened: each shard is set back to its newest image when it is first opened
- * (lifecycle/recover.c, durable/image.c), and redo adds what was logged since.  SIGKILL, PANIC, a
- * failed sync, the loss of power, a remount and a copy are one case, and a clean
- * stop is the one in which nothing was logged since.  What else lies in their
- * directories, and in write buffers, is not looked at.
+ * Stores at wal level 'full' and 'keys' begin at their images, whatever has happened: each
+ * shard is set back to its newest image when it is first opened (lifecycle/recover.c,
+ * durable/image.c), and redo adds later versions.  SIGKILL, PANIC, a failed sync, the loss of
+ * power, a remount and a copy are one case, and a clean stop is the case in which nothing was
+ * logged since.  Other files in the stores' directories, and write buffers, are not read.
  *
- * Stores at level 'none' have no WAL.  What they have beyond their images is in
- * write buffers, key logs and runs that nobody has synced: in the page cache.  That
- * is trusted where it is proven to be the same cache, and whole:
+ * Stores at level 'none' have no WAL.  Their versions after the images are in write buffers,
+ * key logs and runs that were not synced: in the page cache.  The page cache is trusted if it
+ * is proven to be the same, and complete:
  *
- *	- the kernel has not been restarted: its boot id;
- *	- the file system has been mounted all the time (io/identity.c);
- *	- the directory is not a copy, nor was one put back into it: a file in it, the
- *	  witness, is still the one that the control file describes;
- *	- no sync has failed, after which pages that were not written count as
- *	  written: who sees a sync fail removes the witness before anything else
- *	  (kv_io_sync_failed).  Nobody may have been syncing when the kernel failed to write them;
- *	  it tells the next who asks for the file, or for the file system, so after a crash both are
- *	  written back
- *	  here. PostgreSQL's own sync of the data directory comes later, and would make nothing of it;
- *	  and files that the kernel has forgotten, or that somebody else has synced, are still known to
- *	  the file system.
+ *  - The kernel has not been restarted: its boot id.
+ *  - The file system has been mounted all the time (io/identity.c).
+ *  - The directory is not a copy, nor was a copy put back into it: a file in it, the witness,
+ *    is still the one that the control file describes.
+ *  - No sync has failed, after which pages that were not written count as written: a process
+ *    whose sync fails removes the witness before anything else (kv_io_sync_failed).  But there
+ *    may have been no sync when the kernel failed to write pages.  The kernel reports that to
+ *    the next process that asks for the file, or for the file system, so after a crash both are
+ *    written back here.  PostgreSQL's own sync of the data directory is later, and would ignore
+ *    the failure.  The file system still knows of failures of files that the kernel has
+ *    forgotten, or that another process has synced.
  *
- * Without that proof they are salvaged: what is whole is kept (lifecycle/recover.c).  Which
- * stores are to be salvaged is noted in their manifests before the new proof is
- * in the control file, so a start that is cut off does no harm.
+ * Without that proof the stores are salvaged: valid parts are kept (lifecycle/recover.c).  The
+ * stores to be salvaged are marked in their manifests before the new proof is in the control
+ * file, so an interrupted start does no harm.
  *
- * A server that follows another's WAL, and one that was made of a backup, cannot
- * have the values of stores below level 'full': those are unusable from then on, for
- * an empty table would be the worst answer.  A backup copies files while they change,
- * so only some images are complete in it: the others are removed here.
+ * A server that follows another's WAL, and one that was made of a backup, cannot have the
+ * values of stores below level 'full'.  These stores are unusable from then on, because an
+ * empty table would be the worst answer.  A backup copies files while they change, so only some
+ * images are complete in it: the others are removed here.
  *
- * A server that pg_control calls shut down, though the engine has not made its
- * images for that (incarnation.c), ran without the engine after a crash, or its
- * WAL was reset: what committed is not known, so no store can be used.
+ * A server that pg_control calls shut down, though the engine has not made its images for that
+ * (incarnation.c), ran without the engine after a crash, or its WAL was reset.  Then it is not
+ * known which transactions committed, so no store can be used.
  *
- * All this is done in the postmaster, before anything else looks at the stores.
- * What cannot be done for one store makes it unusable, with the reason; the server
- * starts.
+ * All this is done in the postmaster, before any other process uses the stores.  A problem with
+ * one store makes it unusable, with the reason; the server starts.
  */
 #include "postgres.h"
 
@@ -159,10 +156,8 @@ kv_trust_read_label(KvBackupLabel *backup)
 }
 
 /*
- * The source of pg_rewind knows nothing of it, and removes what it does not need any more, also
- * between the
- * list of files and the copies. So a shard of which there is no image is empty only if it never had
- * one.
+ * The source of pg_rewind does not know of it, and removes unneeded files also between the list
+ * of files and the copies.  So a shard without an image is empty only if it never had one.
  */
 static void
 require_images(const KvStore *store, const KvFound *found)
@@ -186,9 +181,7 @@ require_images(const KvStore *store, const KvFound *found)
 		pfree(imaged);
 }
 
-/*
- * In a copy that a backup made: leave the images that are complete, of whatever shards there are.
- */
+/* In a copy that a backup made: keep the complete images, of all shards. */
 static void
 choose_images(const KvStore *store, const KvReset *reset)
 {
@@ -208,7 +201,7 @@ choose_images(const KvStore *store, const KvReset *reset)
 	pfree(found.files);
 }
 
-/* What the store has beyond its images is not trusted. */
+/* The store's state after its images is not trusted. */
 static void
 set_unverified(const KvStore *store)
 {
@@ -216,7 +209,10 @@ set_unverified(const KvStore *store)
 	KvMap	   *map = kv_map_choose(store, imaged);
 	KvFound		found;
 
-	/* shards of later maps go, and the first that stays says what is lost with them */
+	/*
+	 * shards of later maps are removed, and the first remaining one records what is lost with
+	 * them
+	 */
 	uint32		behind = kv_map_entries_behind(store, map);
 
 	kv_store_list_files(&store->key, &found);
@@ -246,9 +242,9 @@ reset_store(KvStore *store, const KvReset *reset)
 	if (!kv_table_file_read(&store->key, &store->shape, NULL, NULL))
 	{
 		/*
-		 * A store is made whole and goes by renaming.  So this is what a backup has
-		 * got of one that went while it was copied; the WAL up to the backup's end
-		 * has the commit of its TRUNCATE or DROP.
+		 * a store is created whole and removed by renaming, so this is a backup's part of a
+		 * store that was removed during the backup; the WAL up to the backup's end has the
+		 * commit of its TRUNCATE or DROP
 		 */
 		if (reset->backup.redo != 0)
 			kv_io_rmtree(kv_path_store(&store->key));
@@ -279,7 +275,7 @@ reset_store(KvStore *store, const KvReset *reset)
 	}
 }
 
-/* An ERROR makes this store unusable and no other. */
+/* An ERROR makes only this store unusable. */
 static void
 attempt_reset(const KvStoreKey *key, const void *reset)
 {
@@ -315,7 +311,7 @@ attempt_reset(const KvStoreKey *key, const void *reset)
 void
 kv_trust_reset_stores(const KvReset *reset)
 {
-	/* of stores with WAL its write buffers are logged, of the others they are lost */
+	/* buffers of stores with WAL are logged, those of others are lost */
 	if (!reset->trusted)
 		kv_buffers_count_lost();
 	if (!reset->trusted || reset->backup.redo != 0 || reset->values_lost ||
@@ -332,7 +328,7 @@ kv_trust_reset_stores(const KvReset *reset)
 							   "Rows written since that checkpoint may be lost.")));
 	}
 
-	/* not before what is lost with it is noted */
+	/* after the losses are recorded */
 	if (!reset->trusted)
 		kv_buffers_forget_file();
 }

@@ -1,9 +1,9 @@
 /*
  * walcheck.c
- *		Whether a WAL record can be what it says.
+ *		Verifies a WAL record before it is used.
  *
- * PostgreSQL has verified its checksum, so what is wrong here was written so.
- * Redo and rm_desc follow lengths only in records that have passed.
+ * PostgreSQL has verified the record's checksum, so a wrong record was written like that.  Redo
+ * and rm_desc follow lengths only in records that have passed.
  */
 #include "postgres.h"
 

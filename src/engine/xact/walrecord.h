@@ -1,6 +1,6 @@
 /*
  * walrecord.h
- *		The form of the engine's WAL records (docs/internals/format.md, WAL records).
+ *		The format of the engine's WAL records (docs/internals/format.md, WAL records).
  */
 #ifndef KV_WALRECORD_H
 #define KV_WALRECORD_H
@@ -21,7 +21,7 @@
 typedef struct KvWalPut
 {
 	KvStoreKey	store;
-	uint32		cid;			/* of a LOCK its strength */
+	uint32		cid;			/* of a LOCK its mode */
 	uint64		xid;
 	uint32		len;			/* of the value */
 	uint32		crc;			/* of value, store and key: kv_value_crc_begin */
@@ -49,7 +49,7 @@ typedef struct KvWalCreate
 	uint32		wal;			/* KvWalLevel, and KV_WAL_IN_TABLESPACE */
 } KvWalCreate;
 
-#define KV_WAL_IN_TABLESPACE	0x100	/* its OID comes before the bounds */
+#define KV_WAL_IN_TABLESPACE	0x100	/* its OID precedes the bounds */
 
 typedef struct KvWalGone
 {
@@ -58,7 +58,10 @@ typedef struct KvWalGone
 	uint64		id;
 } KvWalGone;
 
-/* From now on the store's value files are made in this tablespace; each server moves its own. */
+/*
+ * From now on the store's value files are created in this tablespace; each server moves its
+ * own.
+ */
 typedef struct KvWalMove
 {
 	KvStoreKey	store;
@@ -71,7 +74,7 @@ typedef struct KvWalMove
 typedef struct KvWalDurable
 {
 	uint64		number;
-	uint64		redo;			/* pointer of the checkpoint that it is for */
+	uint64		redo;			/* redo pointer of its checkpoint */
 	uint64		shards;
 	uint64		files;
 	uint64		bytes;
@@ -86,9 +89,9 @@ StaticAssertDecl(sizeof(KvWalGone) == 24, "GONE record size");
 StaticAssertDecl(sizeof(KvWalMove) == 24, "MOVE record size");
 StaticAssertDecl(sizeof(KvWalDurable) == 56, "DURABLE record size");
 
-/* walcheck.c: can a record have this?  type, KV_XLOG_…, is its info without XLR_INFO_MASK. */
+/* walcheck.c: is this a possible record?  type, KV_XLOG_…, is its info without XLR_INFO_MASK. */
 extern bool kv_wal_is_sound(uint8 type, const char *data, Size len);
-/* Is there a store whose record it is, sound or not? */
+/* Does the record name a store, whether it is valid or not? */
 extern bool kv_wal_names_store(uint8 type, const char *data, Size len);
 
 #endif							/* KV_WALRECORD_H */
