@@ -383,7 +383,7 @@ sub places_leave
 	my $session = KvSession->new('leave');
 
 	# compactions and splits all the time leave the maintainer none to free what is dropped
-	$session->run("ALTER SYSTEM SET kvfdw.test_$_ = off") for qw(passes splits);
+	$session->run("ALTER SYSTEM SET kvfdw.test_$_ = off") for qw(compactions splits);
 	$session->run('SELECT pg_reload_conf()');
 	for my $t (@_)
 	{

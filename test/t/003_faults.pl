@@ -12,7 +12,7 @@ use Test::More;
 use KvFaults;
 use KvTest;
 
-my $node = faults_of('faults', sub { $_[0] =~ /^(key_log|merge|meta)/ });
+my $node = faults_of('faults', sub { $_[0] =~ /^(key_log|buffer|meta)/ });
 $node->stop;
 unlike(slurp_file($node->logfile), qr/signal 11|TRAP/, 'no process has crashed by itself');
 done_testing();

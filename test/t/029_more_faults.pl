@@ -12,7 +12,7 @@ use Test::More;
 use KvFaults;
 use KvTest;
 
-my $node = faults_of('faults', sub { $_[0] !~ /^(key_log|merge|meta)/ });
+my $node = faults_of('faults', sub { $_[0] !~ /^(key_log|buffer|meta)/ });
 
 # A process may open fewer files than fd.c trusts, which logs that, and a message serves interrupts: not while
 # reads are under way.

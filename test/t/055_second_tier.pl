@@ -345,7 +345,7 @@ is(kv_check_clean($node, 'q', 'p'), '', 'tables are sound');
 for my $path ('relative.tier', $node->data_dir . '/base/1.tier', '/tmp/file')
 {
 	my ($rc, $out, $err) = $node->psql('postgres', "ALTER SYSTEM SET kvfdw.tier_path = '$path'");
-	like($err, qr/It must be an absolute path outside of the data directory/, "the file cannot be $path");
+	like($err, qr/"kvfdw.tier_path" must be an absolute path outside of the data directory/, "the file cannot be $path");
 }
 $node->stop;
 

@@ -113,7 +113,7 @@ for my $point (qw(flush_before_finish run_renamed))
 	stopped($node, $point);
 	$node->safe_psql('postgres', q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query ~ '^SELECT kvfdw_flush'});
 	like(outcome($freeze), qr/terminating connection/, "a session ends at $point");
-	unlink glob($node->data_dir . '/kvfdw/waiting.run* ' . $node->data_dir . '/kvfdw/waiting.freeze*');
+	unlink glob($node->data_dir . '/kvfdw/waiting.run* ' . $node->data_dir . '/kvfdw/waiting.flush*');
 	wait_for('its end', sub { $node->safe_psql('postgres', q{SELECT count(*) FROM pg_stat_activity WHERE query ~ '^SELECT kvfdw_flush'}) == 0 });
 	is(join(' ', grep { /\.run/ && !$before{$_} } kv_files($node)), '', "a session that ends at $point leaves no run");
 	tidy("a session ended at $point");

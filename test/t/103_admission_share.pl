@@ -148,7 +148,7 @@ like($err, qr/permission denied/, 'nobody but a superuser may have it chosen');
 reload('admission_sample', "'150ms'");
 reload('admission_limit', 0, 'session_limit', '');
 $node->safe_psql('postgres', 'SELECT kvfdw_admission_tune()');
-wait_for('the log', 180, sub { slurp_file($node->logfile) =~ /busy sessions are too few to choose a limit/ });
+wait_for('the log', 180, sub { slurp_file($node->logfile) =~ /could not choose an admission limit: \d+ busy sessions are too few/ });
 pass('without clients no limit is chosen');
 clients('web', $many, 'UPDATE t SET v = v + 1 WHERE k = 1');
 

@@ -73,7 +73,7 @@ for my $point (qw(split_copied split_prepared split_halted split_manifests map_r
 	{
 		# what is newer than all images, so that none needs it, may be missing
 		my $image = max(map { changed_at($_) } grep { /\.image$/ } files());
-		unlink grep { /\.(?:run|tmp|manifest|map)$/ && changed_at($_) > $image } files() if $point !~ /^map_(?:imaged|settled)$/;
+		unlink grep { /\.(?:run|tmp|manifest|map)$/ && changed_at($_) > $image } files() if $point !~ /^map_(?:imaged|done)$/;
 		power_loss($standby);
 	}
 	else { restart_killed($standby); }
