@@ -19,7 +19,6 @@ typedef uint64 KvAddress;
 #define KV_FIRST_VOLUME		0x10000
 #define KV_VALUE_FILE_CLASSES	5
 #define KV_CLASS_VOLUMES	0x30000	/* of each class; the last volume of all is 0xFFFFF */
-#define KV_NO_CLASS			(-1)
 
 /*
  * A value file, identified by the address of its first byte.  A struct, so that the compiler

@@ -52,25 +52,18 @@ typedef struct KvControlFile
 	uint64		checkpoint;		/* pg_control's, when this was written */
 	KvIncarnation dead[KV_MAX_INCARNATIONS];
 	uint32		provisional;	/* the last boundary may still rise */
-
-	/* other than in versions 1 and 2 */
 	uint32		complete;		/* KvComplete */
 	uint64		covered;	/* in recovery: images have everything up to this position of the WAL */
 	KvProof		proof;			/* for stores at wal level 'none' (trust.c) */
-
-	/* since version 4 */
-	uint64		directory_id;	/* before: the server's */
+	uint64		directory_id;
 	uint64		stop_xid;		/* next xid when complete was last set; 0: not known */
 	uint32		takeovers;		/* number of servers after the first */
 	uint32		by_pg_upgrade;	/* the last start was by pg_upgrade, to dump the server */
-
-	/* since version 5; before: directory_id, and none */
 	uint64		server_id;		/* in names in tablespaces (restart/spaces.c) */
 	uint64		former_ids[KV_FORMER_SERVERS];	/* earlier ids that may still be in names there;
 												 * 0: none */
 	/* on a standby: a backup that began at this redo pointer lacks images; 0: none */
 	uint64		late;
-
 	uint32		pad;
 	uint32		crc;
 } KvControlFile;

@@ -176,14 +176,6 @@ kv_shard_first(const KvStore *store)
 	return kv_map_shards(map_of(store))[0];
 }
 
-uint32
-kv_shard_last(const KvStore *store)
-{
-	const KvMap *map = map_of(store);
-
-	return kv_map_shards(map)[map->nshards - 1];
-}
-
 bool
 kv_shard_at(const KvStore *store, uint32 position, uint32 *shard_id, KvKey *bound)
 {

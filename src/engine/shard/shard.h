@@ -451,7 +451,6 @@ kv_shard_for(const KvStore *store, const uint8 *key, int keylen)
 extern void kv_shard_await(KvShard *shard);
 extern bool kv_shard_is_awaited(const KvShard *shard);
 extern uint32 kv_shard_first(const KvStore *store);	/* shard with the lowest keys */
-extern uint32 kv_shard_last(const KvStore *store);	/* shard with the highest keys */
 /*
  * The shard at a position, counted from 0, and its first key, palloc'd.  bound may be NULL.  False:
  * the map has no such position.
