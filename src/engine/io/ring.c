@@ -296,6 +296,16 @@ ring_desc(Ring *ring, File file, File *last, int *last_fd)
 	return fd;
 }
 
+/*
+ * Has the kernel not begun a request with this result?  ECANCELED: it needed a thread for it, and
+ * a limit of processes or tasks let it have none.  Then the process does it itself.
+ */
+static bool
+is_not_begun(int result)
+{
+	return result == -EAGAIN || result == -EINTR || result == -ECANCELED;
+}
+
 /* ---- reads ---- */
 
 typedef struct ReadBatch
@@ -326,8 +336,7 @@ have_result(const ReadBatch *batch, KvIoRequest *request, int result)
 static void
 finish_read(ReadBatch *batch, KvIoRequest *request, int result)
 {
-	if (result == -EAGAIN || result == -EINTR ||
-		(result >= 0 && result < (int) request->len))
+	if (is_not_begun(result) || (result >= 0 && result < (int) request->len))
 	{
 		if (io_uring_sq_ready(&read_ring.uring) > 0)
 			ring_enter(&read_ring, 0);
@@ -511,7 +520,7 @@ collect_writes(unsigned wait)
 
 		io_uring_cqe_seen(&write_ring.uring, cqe);
 		write_ring.in_flight--;
-		if (r == -EAGAIN || r == -EINTR || (r >= 0 && r < (int) request->len))
+		if (is_not_begun(r) || (r >= 0 && r < (int) request->len))
 			r = -kv_io_pwrite(request->file, request->buffer, request->len,
 							  request->offset, 0);
 		request->result = r < 0 ? r : (int) request->len;
@@ -645,8 +654,7 @@ sync_with_ring(const int *fds, int n, int *errs)
 			io_uring_cqe_seen(&read_ring.uring, cqe);
 			read_ring.in_flight--;
 
-			/* the kernel has not begun it */
-			if (result == -EAGAIN || result == -EINTR)
+			if (is_not_begun(result))
 				result = -sync_now(fds[i]);
 			errs[i] = -result;
 		}
