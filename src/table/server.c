@@ -15,8 +15,9 @@
  *	  makes the table needs the privilege CREATE on the tablespace, not the server's owner.
  *
  * Tables can be without an own wal or tablespace: they were made before the server had the option,
- * or ALTER FOREIGN TABLE has dropped it.  A change of the server's option would change what they
- * are, at TRUNCATE or in a restored dump.  So it is refused while there is such a table (55000).
+ * or by a session without the library, or ALTER FOREIGN TABLE has dropped it.  A change of the
+ * server's option would change what they are, at TRUNCATE or in a restored dump.  So it is refused
+ * while there is such a table (55000).
  *
  * A lock on the server orders the two: statements that can leave a table without an own option
  * share it until COMMIT, ALTER SERVER has it alone before it looks for such tables.
@@ -30,6 +31,7 @@
 #include "catalog/pg_foreign_server.h"
 #include "catalog/pg_foreign_table.h"
 #include "commands/defrem.h"
+#include "commands/tablespace.h"
 #include "foreign/foreign.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
@@ -66,13 +68,20 @@ our_server(Oid serverid)
 void
 kv_server_complete(CreateForeignTableStmt *statement)
 {
-	Oid			serverid = get_foreign_server_oid(statement->servername, true);
-	ForeignServer *server;
+	Oid			serverid = InvalidOid;
+	ForeignServer *server = NULL;
+	Oid			named;
 
-	if (!OidIsValid(serverid) || our_server(serverid) == NULL)
-		return;
-	LockDatabaseObject(ForeignServerRelationId, serverid, 0, RowExclusiveLock);
-	server = our_server(serverid);
+	/* after the wait for the lock another server may have the name */
+	while ((named = get_foreign_server_oid(statement->servername, true)) != serverid)
+	{
+		server = OidIsValid(named) ? our_server(named) : NULL;
+		if (server == NULL)
+			return;
+		serverid = named;
+		LockDatabaseObject(ForeignServerRelationId, serverid, 0, RowExclusiveLock);
+		server = our_server(serverid);
+	}
 	for (int i = 0; server != NULL && i < lengthof(copied); i++)
 	{
 		const char *value = kv_option_value(server->options, copied[i].name);
@@ -147,8 +156,14 @@ present_value(Oid relid, int option, const char *before)
 {
 	KvWalLevel	level;
 
-	if (strcmp(copied[option].name, "wal") == 0 && kv_engine_ready() &&
-		kv_store_wal_level(MyDatabaseId, relid, &level))
+	/* a tablespace may have been renamed since the server's option was set */
+	if (strcmp(copied[option].name, "tablespace") == 0)
+	{
+		Oid			tablespace = kv_tablespace_of(relid);
+
+		return OidIsValid(tablespace) ? get_tablespace_name(tablespace) : copied[option].value;
+	}
+	if (kv_engine_ready() && kv_store_wal_level(MyDatabaseId, relid, &level))
 		return kv_wal_level_names[level];
 	return before;
 }

@@ -54,6 +54,23 @@ step_go($drop);
 like(outcome($alter), qr/cannot change option "wal"/, 'ALTER SERVER sees a table that has dropped its own');
 step_go($drop);
 
+# another server has the name when the statement that waits for the first goes on
+my $turn = 0;
+for my $change (q{DROP SERVER x CASCADE; CREATE SERVER x FOREIGN DATA WRAPPER kvfdw OPTIONS (wal 'keys');},
+	q{ALTER SERVER x OPTIONS (ADD wal 'full'); ALTER SERVER x OPTIONS (SET wal 'none'); ALTER SERVER x RENAME TO y; CREATE SERVER x FOREIGN DATA WRAPPER kvfdw OPTIONS (wal 'keys');})
+{
+	sql('DROP SERVER IF EXISTS x, y CASCADE; CREATE SERVER x FOREIGN DATA WRAPPER kvfdw');
+	my $other = in_steps($node, "other" . ++$turn, "BEGIN; $change", 'COMMIT;');
+	step_done($other);
+	my $maker = psql_writer($node, 'CREATE FOREIGN TABLE of_x (k int, v text) SERVER x', "maker_of_x$turn");
+	waits('CREATE FOREIGN TABLE to wait for the other server');
+	step_go($other);
+	is(outcome($maker), '', 'the table is made');
+	step_go($other);
+	is(own('of_x'), '{wal=keys}', 'and has what the server of that name has then');
+}
+sql('DROP SERVER x, y CASCADE');
+
 # a session that has the table in its cache follows the server
 sql(q{CREATE SERVER small FOREIGN DATA WRAPPER kvfdw; CREATE FOREIGN TABLE c (k int, v text) SERVER small});
 my $cached = in_steps($node, 'cached', "INSERT INTO c VALUES (1, repeat('x', 100000));", "INSERT INTO c VALUES (2, repeat('x', 100000));");
