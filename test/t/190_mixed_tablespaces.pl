@@ -77,21 +77,6 @@ sub refused
 	return;
 }
 
-# ---- a control file of before there were such ids ----
-
-$primary->stop;
-{
-	my $path = $primary->data_dir . '/kvfdw/control';
-	my $bytes = slurp_file($path);
-	is(unpack('@4 V', $bytes), 5, 'the control file has its version');
-	my $old = substr($bytes, 0, 4) . pack('V', 4) . substr($bytes, 8, 16536 - 8) . pack('V', 0);
-	unlink $path;
-	append_to_file($path, $old . pack('V', crc32c($old)));
-	is(-s $path, 16544, '... and one of before is shorter');
-}
-$primary->start;
-the_same($primary, 'with a control file of before');
-
 # ---- names ----
 
 my $standby = server_of('standby', backup_of($primary, 'first'));

@@ -657,7 +657,7 @@ extern void kv_spaces_tidy(KvStore *store);
 extern void kv_volume_gucs(void);	/* at load: defines settings of tests */
 /* In recovery: marks the volumes free that have none of the files found. */
 extern void kv_volumes_find(KvStore *store, const KvFound *found);
-extern void kv_volume_note(KvStore *store, KvAddress address);	/* its volume is not free */
+extern void kv_volume_note(KvStore *store, KvAddress address);	/* its volume is taken; 0: none */
 /*
  * Takes a volume that no other shard has, nor gets before the store is opened again.  In redo it is
  * also one that no record still to be replayed names.  The volume is of the class, or, if that has

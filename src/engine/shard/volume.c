@@ -164,9 +164,12 @@ kv_volume_take(KvStore *store, int class)
 void
 kv_volume_note(KvStore *store, KvAddress address)
 {
-	uint32		taken = (kv_volume_of(address) - KV_FIRST_VOLUME) % KV_CLASS_VOLUMES;
+	uint32		taken;
 	KvVolumeRange *ranges = store->volumes[kv_class_of(address)];
 
+	if (address == 0)
+		return;
+	taken = (kv_volume_of(address) - KV_FIRST_VOLUME) % KV_CLASS_VOLUMES;
 	SpinLockAcquire(&store->volume_lock);
 	for (int i = 0; i < KV_VOLUME_RANGES; i++)
 	{
