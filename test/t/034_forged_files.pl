@@ -68,15 +68,21 @@ my %forge = (
 	map_beyond => [ 'map', sub { substr($_[0], 80 + 16, 4) = pack('L', 1000) } ],
 	map_short => [ 'map', sub { $_[0] = substr($_[0], 0, 52); substr($_[0], 32, 4) = pack('L', 4) } ],
 	map_order => [ 'map', sub { substr($_[0], -3, 3) = "\xC0\x80\x40" } ],
-	map_gap => [ 'map', sub { substr($_[0], 80, 4) = pack('L', 1) } ]);
-for my $name (sort keys %forge, 'file_sound') { create($name, "shards '4'"); $node->safe_psql('postgres', "INSERT INTO $name SELECT g * 100000000, 'v' FROM generate_series(-10, 10) g"); }
+	map_gap => [ 'map', sub { substr($_[0], 80, 4) = pack('L', 1) } ],
+	# the volume of the one value file
+	manifest_first => [ '00000.manifest', sub { substr($_[0], -8 - 32, 8) = pack('Q', 0xFFFF << 43) } ],
+	manifest_beyond => [ '00000.manifest', sub { substr($_[0], -8 - 32, 8) = pack('Q', 0x100000 << 43) } ]);
+for my $name (sort keys %forge, 'file_sound') { create($name, $name =~ /^manifest/ ? "shards '1', wal 'none'" : "shards '4'"); $node->safe_psql('postgres', "INSERT INTO $name SELECT g * 100000000, 'v' FROM generate_series(-10, 10) g"); }
+$node->safe_psql('postgres', "SELECT kvfdw_flush('$_')") for grep { /^manifest/ } sort keys %forge;
 $node->stop;
 for my $name (sort keys %forge)
 {
 	my ($kind, $code) = @{ $forge{$name} };
 	my ($file) = grep { m{/$oid{$name}/\d+/$kind$} } kv_files($node);
 	my $bytes = slurp_file("$data/kvfdw/$file");
-	my ($at, $checked) = $kind eq 'table' ? (52, sub { substr($_[0], 0, 52) . substr($_[0], 56) }) : (36, sub { substr($_[0], 0, 36) . substr($_[0], 40) });
+	my $end = length($bytes) - 8;
+	my ($at, $checked) = $kind eq 'table' ? (52, sub { substr($_[0], 0, 52) . substr($_[0], 56) }) :
+		$kind eq 'map' ? (36, sub { substr($_[0], 0, 36) . substr($_[0], 40) }) : ($end, sub { substr($_[0], 0, $end) });
 	die "$file is not as expected" unless crc32c($checked->($bytes)) == unpack('L', substr($bytes, $at, 4));
 	$code->($bytes);
 	substr($bytes, $at, 4) = pack('L', crc32c($checked->($bytes)));

@@ -159,6 +159,13 @@ for my $level (@levels)
 	$node->safe_psql('postgres', "SELECT count(*) FROM t_$level");
 	is(join(' ', sort keys %{ { chunks("t_$level") } }), $before, "$level: a restart makes and loses none");
 }
+
+# ---- a table without value files takes no volume when it is recovered ----
+
+$node->safe_psql('postgres', join '', map { kv_table("e_$_", 'k int, v text', 'k', "wal '$_'") } @levels);
+$node->restart;
+$node->safe_psql('postgres', join ';', map { ("INSERT INTO e_$_ VALUES (1, repeat('v', 5000))", "SELECT kvfdw_flush('e_$_')") } @levels);
+is(join(' ', keys %{ { chunks("e_$_") } }), '10000.c00000.val', "$_: the first value file is in the first volume") for @levels;
 ok(-s $node->logfile, 'the server has a log');
 $node->stop;
 done_testing();

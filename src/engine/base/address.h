@@ -17,8 +17,9 @@ typedef uint64 KvAddress;
 
 #define KV_VOLUME_BITS		43
 #define KV_FIRST_VOLUME		0x10000
+#define KV_LAST_VOLUME		0xFFFFF
 #define KV_VALUE_FILE_CLASSES	5
-#define KV_CLASS_VOLUMES	0x30000	/* of each class; the last volume of all is 0xFFFFF */
+#define KV_CLASS_VOLUMES	0x30000	/* volumes of each class */
 
 /*
  * A value file, identified by the address of its first byte.  A struct, so that the compiler
@@ -45,6 +46,15 @@ static inline KvAddress
 kv_volume_begin(uint32 volume)
 {
 	return (uint64) volume << KV_VOLUME_BITS;
+}
+
+/* Is the volume one that values can be in? */
+static inline bool
+kv_address_is_possible(KvAddress address)
+{
+	uint32		volume = kv_volume_of(address);
+
+	return volume >= KV_FIRST_VOLUME && volume <= KV_LAST_VOLUME;
 }
 
 /* The class of a volume; of one below the first, which no value is in, that of the first. */

@@ -83,7 +83,7 @@ value_files_are_sound(const KvValueFile *value_files, uint32 n)
 	{
 		KvFileId	file = kv_file_of(value_files[i].address);
 
-		if (kv_volume_of(value_files[i].address) < KV_FIRST_VOLUME ||
+		if (!kv_address_is_possible(value_files[i].address) ||
 			file.address != value_files[i].address || value_files[i].used > kv_file_span(file) ||
 			(i > 0 && value_files[i].address <= value_files[i - 1].address))
 			return false;

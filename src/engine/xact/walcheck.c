@@ -60,8 +60,7 @@ batch_is_sound(const char *data, Size len)
 		if (len - at < sizeof(*entry) || entry->keylen > KV_MAX_KEY ||
 			len - at < KV_LOG_ENTRY_SIZE(entry->keylen) || entry->len > KV_MAX_VALUE ||
 			!kind_is_known(entry->kind) || !xid_is_possible(entry->xid) ||
-			(entry->len > 0 &&
-			 kv_volume_of(KV_LOCATION_ADDRESS(entry->location)) < KV_FIRST_VOLUME))
+			(entry->len > 0 && !kv_address_is_possible(KV_LOCATION_ADDRESS(entry->location))))
 			return false;
 		at += KV_LOG_ENTRY_SIZE(entry->keylen);
 	}
