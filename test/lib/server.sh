@@ -187,7 +187,7 @@ kv_build() # [faults]
 	mkdir -p "$KV_BIN" "$KV_TREE$lib" "$KV_TREE$share/extension"
 	cp -pL "$bin"/* "$KV_BIN/"
 	find "$lib" -mindepth 1 -maxdepth 1 ! -name 'kvfdw*' -exec ln -sf -t "$KV_TREE$lib" {} +
-	find "$share" -mindepth 1 -maxdepth 1 ! -name extension -exec ln -sf -t "$KV_TREE$share" {} +
+	find "$share" -mindepth 1 -maxdepth 1 ! -name extension ! -name man -exec ln -sf -t "$KV_TREE$share" {} +
 	find "$share/extension" -mindepth 1 -maxdepth 1 ! -name 'kvfdw*' -exec ln -sf -t "$KV_TREE$share/extension" {} +
 	kv_make PG_CONFIG="$pg_config" FAULTS=$faults DESTDIR="$KV_TREE" install >/dev/null || kv_die "the installation failed"
 	cmp -s "$KV_ROOT/kvfdw.so" "$KV_TREE$lib/kvfdw.so" || kv_die "the library changed while it was installed"

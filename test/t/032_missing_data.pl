@@ -23,7 +23,7 @@ sub missing
 {
 	my ($server, $sql, $db) = @_;
 	my ($rc, $out, $err) = $server->psql($db // 'postgres', "\\set VERBOSITY verbose\n$sql");
-	return like($err, qr/ERROR:  55000: data of foreign table "\w+" is missing\nDETAIL:  The catalog says .*"kvfdw\/\d+\/\d+"\.\nHINT:  /, "missing: $sql") || diag "$out $err";
+	return like($err, qr/ERROR:  55000: data of foreign table "\w+" is missing\nDETAIL:  The catalog says .*"kvfdw\/\d+\/\d+" has none\.\nHINT:  /, "missing: $sql") || diag "$out $err";
 }
 
 # ---- who is marked ----
