@@ -302,7 +302,7 @@ $node->start;
 for my $order ('ORDER BY k', 'ORDER BY k DESC', '', 'ORDER BY k')
 {
 	my ($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\n" . query('hurt', $order));
-	like($err, qr/XX001: value does not match its checksum in file "kvfdw\/\Q$file\E".*Offset \d+/s, 'a damaged value is an error') or diag $file;
+	like($err, qr/XX001: value does not match its checksum in file "kvfdw\/\Q$file\E".*at offset \d+/s, 'a damaged value is an error') or diag $file;
 	sound_cache('damage');
 }
 # all other rows of both shards come out of windows

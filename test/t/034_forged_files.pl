@@ -71,7 +71,9 @@ my %forge = (
 	map_gap => [ 'map', sub { substr($_[0], 80, 4) = pack('L', 1) } ],
 	# the volume of the one value file
 	manifest_first => [ '00000.manifest', sub { substr($_[0], -8 - 32, 8) = pack('Q', 0xFFFF << 43) } ],
-	manifest_beyond => [ '00000.manifest', sub { substr($_[0], -8 - 32, 8) = pack('Q', 0x100000 << 43) } ]);
+	manifest_beyond => [ '00000.manifest', sub { substr($_[0], -8 - 32, 8) = pack('Q', 0x100000 << 43) } ],
+	# where the next one is
+	manifest_next => [ '00000.manifest', sub { substr($_[0], 128, 8) = pack('Q', 0x100000 << 43) } ]);
 for my $name (sort keys %forge, 'file_sound') { create($name, $name =~ /^manifest/ ? "shards '1', wal 'none'" : "shards '4'"); $node->safe_psql('postgres', "INSERT INTO $name SELECT g * 100000000, 'v' FROM generate_series(-10, 10) g"); }
 $node->safe_psql('postgres', "SELECT kvfdw_flush('$_')") for grep { /^manifest/ } sort keys %forge;
 $node->stop;

@@ -102,6 +102,7 @@ parse(const KvManifestHead *head, Size len, KvManifest *manifest)
 	end = (const KvManifestEnd *) (value_files + head->nvalue_files);
 	if (end->crc != kv_crc(head, (const char *) end - (const char *) head) ||
 		head->files.nunfrozen > KV_MAX_UNFROZEN ||
+		(head->next_address != 0 && !kv_address_is_possible(head->next_address)) ||
 		!value_files_are_sound(value_files, head->nvalue_files))
 		return false;
 	manifest->files = head->files;
