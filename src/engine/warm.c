@@ -223,7 +223,7 @@ frames_of(const KvWarmStore *entry)
 }
 
 static const KvWarmStore *
-entry_behind(const KvWarmStore *entry)
+entry_after(const KvWarmStore *entry)
 {
 	return (const KvWarmStore *) (frames_of(entry) + entry->nframes);
 }
@@ -251,7 +251,7 @@ each_noted(const char *file, void (*each) (KvStore *store, const KvWarmStore *en
 {
 	const KvWarmStore *entry = (const KvWarmStore *) (file + sizeof(KvWarmHead));
 
-	for (uint32 i = 0; i < ((const KvWarmHead *) file)->nstores; i++, entry = entry_behind(entry))
+	for (uint32 i = 0; i < ((const KvWarmHead *) file)->nstores; i++, entry = entry_after(entry))
 	{
 		KvStore    *store = noted_store(entry);
 
@@ -409,9 +409,9 @@ copy_noted(const KvCached *cached, char *into, uint32 *nstores)
 	Size		len = 0;
 
 	for (uint32 i = 0; i < ((const KvWarmHead *) cached->unused)->nstores;
-		 i++, entry = entry_behind(entry))
+		 i++, entry = entry_after(entry))
 	{
-		const char *end = cached->frames_hold ? (const char *) entry_behind(entry)
+		const char *end = cached->frames_hold ? (const char *) entry_after(entry)
 			: (const char *) frames_of(entry);
 
 		if (noted_store(entry) != NULL)
@@ -559,11 +559,11 @@ open_noted(const char *file)
 	const KvWarmStore *first = (const KvWarmStore *) (file + sizeof(KvWarmHead));
 	const KvWarmStore *entry = first;
 
-	for (uint32 i = 0; i < nstores && !ShutdownRequestPending; i++, entry = entry_behind(entry))
+	for (uint32 i = 0; i < nstores && !ShutdownRequestPending; i++, entry = entry_after(entry))
 		(void) kv_attempt(load_table, unconstify(KvStoreKey *, &entry->key));
 	pinned = kv_stores_pin_state(InvalidOid, KV_STORE_CLOSED);
 	entry = first;
-	for (uint32 i = 0; i < nstores && !ShutdownRequestPending; i++, entry = entry_behind(entry))
+	for (uint32 i = 0; i < nstores && !ShutdownRequestPending; i++, entry = entry_after(entry))
 	{
 		KvStore    *store = noted_store(entry);
 

@@ -28,7 +28,7 @@ main(void)
 		}
 		wrong += kv_key_prefix(key, len) != prefix;
 		for (int common = 0; common < len + 2; common++)
-			wrong += kv_key_prefix_behind(key, len, common) !=
+			wrong += kv_key_prefix_after(key, len, common) !=
 				(common < len ? kv_key_prefix(key + common, len - common) : 0);
 		free(key);
 	}

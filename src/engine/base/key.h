@@ -96,7 +96,7 @@ kv_key_common(const uint8 *a, int alen, const uint8 *b, int blen, int most)
 
 /* Is a key before all keys with this beginning (-1), after them (1), or one of them (0)? */
 static inline int
-kv_key_beside(const uint8 *key, int keylen, const uint8 *beginning, int len)
+kv_key_compare_prefix(const uint8 *key, int keylen, const uint8 *beginning, int len)
 {
 	int			order = memcmp(key, beginning, Min(keylen, len));
 
@@ -107,7 +107,7 @@ kv_key_beside(const uint8 *key, int keylen, const uint8 *beginning, int len)
 
 /* The prefix of the bytes after the first so many. */
 static inline uint64
-kv_key_prefix_behind(const uint8 *key, int keylen, int common)
+kv_key_prefix_after(const uint8 *key, int keylen, int common)
 {
 	return keylen > common ? kv_key_prefix(key + common, keylen - common) : 0;
 }

@@ -375,7 +375,7 @@ static int
 release_buffers(uint64 *sequence)
 {
 	int			used = 0;
-	int			behind = 0;		/* end of the last buffer met */
+	int			end = 0;		/* end of the last buffer met */
 
 	for (int i = 0; i < kv_buffer_pool->nunits; i++)
 	{
@@ -384,7 +384,7 @@ release_buffers(uint64 *sequence)
 		*sequence = Max(*sequence, head->sequence);
 		if (!head->in_use)
 			continue;
-		if (!is_sound(head) || i < behind ||
+		if (!is_sound(head) || i < end ||
 			i + kv_buffer_units(head->capacity) > kv_buffer_pool->nunits)
 		{
 			ereport(WARNING,
@@ -396,7 +396,7 @@ release_buffers(uint64 *sequence)
 			head->in_use = 0;
 		else
 		{
-			behind = i + kv_buffer_units(head->capacity);
+			end = i + kv_buffer_units(head->capacity);
 			used++;
 		}
 	}

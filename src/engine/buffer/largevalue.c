@@ -231,20 +231,20 @@ kv_addresses_reserve(KvStore *store, uint32 shard_id, Size len, uint32 n, KvAddr
 {
 	KvShard    *shard = kv_shard(store, shard_id);
 	KvAddress	address;
-	KvAddress	behind;
+	KvAddress	after;
 	uint64		span;
 
 	LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);
 	address = choose_address(store, shard, len);
 	span = kv_file_span((KvFileId) {address});
-	behind = Min(address + n * span, kv_volume_begin(kv_volume_of(address) + 1));
+	after = Min(address + n * span, kv_volume_begin(kv_volume_of(address) + 1));
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	shard->next_address = behind;
-	if (kv_volume_of(behind) != kv_volume_of(address))
+	shard->next_address = after;
+	if (kv_volume_of(after) != kv_volume_of(address))
 		shard->next_address = 0;
 	LWLockRelease(&shard->lock);
 	LWLockRelease(&shard->extend_lock);
-	*end = behind;
+	*end = after;
 	return address;
 }
 
@@ -460,12 +460,12 @@ use_if_listed(KvShard *shard, KvAddress address, KvAddress end)
 static void
 keep_address(KvStore *store, KvShard *shard, KvFileId id)
 {
-	KvAddress	behind = id.address + kv_file_span(id);
+	KvAddress	after = id.address + kv_file_span(id);
 
 	kv_volume_note(store, id.address);
 	if (shard->next_address != 0 && kv_volume_of(shard->next_address) == kv_volume_of(id.address))
-		shard->next_address = kv_volume_of(behind) != kv_volume_of(id.address) ? 0 :
-			Max(shard->next_address, behind);
+		shard->next_address = kv_volume_of(after) != kv_volume_of(id.address) ? 0 :
+			Max(shard->next_address, after);
 }
 
 bool

@@ -477,7 +477,7 @@ kv_block_keep(uint32 cache_id, KvLocation location, uint32 len, const char *bloc
 }
 
 bool
-kv_block_keep_beside(uint32 cache_id, KvLocation location, uint32 len, const char *blocks)
+kv_block_keep_too(uint32 cache_id, KvLocation location, uint32 len, const char *blocks)
 {
 	KvTouched	touched;
 	bool		all = true;

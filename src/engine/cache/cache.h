@@ -538,8 +538,8 @@ extern void kv_block_keep(uint32 cache_id, KvLocation location, uint32 len,
  * Keeps the blocks of a value that is also cached at another address, where readers still look for
  * it.  Nothing is evicted for it.  False: there was no space for some blocks.
  */
-extern bool kv_block_keep_beside(uint32 cache_id, KvLocation location, uint32 len,
-								 const char *blocks);
+extern bool kv_block_keep_too(uint32 cache_id, KvLocation location, uint32 len,
+							  const char *blocks);
 /* Another value has replaced this one: blocks that have little else may be evicted next. */
 extern void kv_block_replaced(uint32 cache_id, KvLocation location, uint32 len);
 /* Are all blocks of a value cached at this moment? */

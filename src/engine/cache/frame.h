@@ -58,9 +58,9 @@ static inline uint32
 kv_frame_blocks(uint32 from, uint32 len)
 {
 	uint32		first = from / KV_BLOCK;
-	uint32		behind = (from + len + KV_BLOCK - 1) / KV_BLOCK;
+	uint32		end = (from + len + KV_BLOCK - 1) / KV_BLOCK;
 
-	return ((1u << behind) - 1) & ~((1u << first) - 1);
+	return ((1u << end) - 1) & ~((1u << first) - 1);
 }
 
 /* The bits in wanted for blocks that replace some that were in the value cache. */

@@ -148,7 +148,7 @@ compute_reaches(TimestampTz now)
  * near its end that there is little to share, unless the cache holds all spans between the two.
  */
 static bool
-is_behind(int i, const KvWindowScan *scan, TimestampTz now)
+is_after(int i, const KvWindowScan *scan, TimestampTz now)
 {
 	const KvWindowScan *other = &kv_window_scans[i];
 	KvSpanKey	here = {scan->cache_id, scan->shard, scan->segment};
@@ -187,7 +187,7 @@ is_held(const KvWindowScan *scan, TimestampTz now)
 {
 	for (int i = 0; scan->patience > 0 && i < kv_window_cache->scans_used; i++)
 	{
-		if (is_behind(i, scan, now) && wants_something(&kv_window_scans[i], now))
+		if (is_after(i, scan, now) && wants_something(&kv_window_scans[i], now))
 			return true;
 	}
 	return false;
@@ -199,7 +199,7 @@ is_waited_for(const KvWindowScan *scan, TimestampTz now)
 {
 	for (int i = 0; i < kv_window_cache->scans_used; i++)
 	{
-		if (is_behind(i, scan, now) && !kv_window_scans[i].waiting)
+		if (is_after(i, scan, now) && !kv_window_scans[i].waiting)
 			return false;
 	}
 	return true;
@@ -228,7 +228,7 @@ idle_for(const KvSpan *span, const KvWindowScan *scan, uint32 distance, bool spa
 			continue;
 		if (other_distance <= distance)
 			return 0;
-		if (spare && scan->patience > 0 && other_distance <= reach[i] && is_behind(i, scan, now))
+		if (spare && scan->patience > 0 && other_distance <= reach[i] && is_after(i, scan, now))
 		{
 			spared = true;
 			return 0;

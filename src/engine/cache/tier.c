@@ -390,7 +390,7 @@ kv_tier_forget(uint32 cache_id, KvAddress address, uint64 len)
  * such file.
  */
 static int
-lock_behind_writer(void)
+lock_after_writer(void)
 {
 	KvIoInode	inode;
 	int			lock = kv_io_try_lock(tier_path, &inode);
@@ -431,7 +431,7 @@ kv_tier_mark(void)
 	if (tier == NULL || pg_atomic_read_u32(&tier->state) != KV_TIER_ON ||
 		!pg_strong_random(&foot.stamp, sizeof(foot.stamp)))
 		return 0;
-	lock = lock_behind_writer();
+	lock = lock_after_writer();
 	if (lock < 0)
 		return 0;
 	LWLockAcquire(&tier->writing, LW_EXCLUSIVE);

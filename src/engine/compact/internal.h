@@ -74,10 +74,10 @@ extern void kv_output_end(KvOutput *output, bool keep);
 extern void kv_job_interrupts(const KvStore *store);
 /*
  * In kvfdw compactor: a job of this store begins, which sorts or not; others: another store is
- * known to be due.  kv_beside_end: the job has ended, for whatever reason.
+ * known to be due.  kv_yield_end: the job has ended, for whatever reason.
  */
-extern void kv_beside_begin(const KvStore *store, bool sorts, bool others);
-extern void kv_beside_end(void);
+extern void kv_yield_begin(const KvStore *store, bool sorts, bool others);
+extern void kv_yield_end(void);
 /*
  * In a paced job: is another store due to be compacted, or to be counted for that?  During a sort
  * job: is any store due?  Once true, the answer stays true.  Takes the registry lock and shard
@@ -255,7 +255,7 @@ extern void kv_walk_begin(KvWalk *walk, KvStore *store, uint32 shard_id, KvPace 
  * status, and whether a newer version of the key precedes.  Ends at the end of the runs.
  */
 extern void kv_walk(KvWalk *walk,
-					void (*each) (void *arg, KvKey key, const KvVersion *version, bool behind),
+					void (*each) (void *arg, KvKey key, const KvVersion *version, bool shadowed),
 					void *arg);
 extern void kv_walk_end(KvWalk *walk);	/* never raises */
 /*

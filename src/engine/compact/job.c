@@ -342,7 +342,7 @@ look_up(KvJob *job)
 }
 
 static void
-gather(void *arg, KvKey key, const KvVersion *version, bool behind)
+collect(void *arg, KvKey key, const KvVersion *version, bool shadowed)
 {
 	KvJob      *job = arg;
 	KvSlice    *slice = &job->slice;
@@ -419,7 +419,7 @@ move_values(KvJob *job)
 	kv_walk_begin(&job->walk, job->store, job->shard_id, &job->pace);
 	slice->relocations = begin_relocations(job, &ids);
 
-	kv_walk(&job->walk, gather, job);
+	kv_walk(&job->walk, collect, job);
 	if (slice->nvalues > 0 && !job->gave_up)
 	{
 		look_up(job);

@@ -72,7 +72,7 @@ kv_keep_value(KvSlice *slice, const KvMoving *value)
 	blocks = value->at - (value->to - first);
 	if (kv_block_has(cache_id, value->from, value->len))
 	{
-		if (kv_block_keep_beside(cache_id, to, value->len, blocks))
+		if (kv_block_keep_too(cache_id, to, value->len, blocks))
 			return;
 		for (KvAddress block = first; block < value->to + value->len; block += KV_BLOCK)
 			note(&slice->kept, block);

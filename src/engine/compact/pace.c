@@ -125,7 +125,7 @@ look_back(KvPace *pace)
  * the part that is done.
  */
 static double
-behind(const KvPace *pace, int64 room)
+lateness(const KvPace *pace, int64 room)
 {
 	double		used = pace->room <= 0 ? 1 : 1 - (double) room / pace->room;
 	double		done = (double) pace->done / Max(pace->expected, 1);
@@ -165,7 +165,7 @@ duty(KvPace *pace)
 	if (awaited)
 		return KV_DUTY_HURRIES;
 	if (pace->aim == KV_JOB_BOUNDS)
-		late = behind(pace, bound_left) * KV_PACE_GAIN;
+		late = lateness(pace, bound_left) * KV_PACE_GAIN;
 	else if (pace->aim != KV_JOB_SORTS && left < 0)
 		late = (double) -left / (bound_left - left);	/* the next job is for the limit */
 	else

@@ -279,17 +279,17 @@ end_byte(const KvMoving *value)
  * one request of that file may read.
  */
 static uint64
-choose_gap(const KvSlice *slice, int n, int i, int *behind)
+choose_gap(const KvSlice *slice, int n, int i, int *after)
 {
 	uint64		wanted = 0;
 	uint64		end = 0;
 	uint64		first = first_byte(slice->by_address[i]);
 	KvFileId	file = file_of(slice->by_address[i]);
 
-	for (*behind = i; *behind < n && kv_same_file(file_of(slice->by_address[*behind]), file);
-		 ++*behind)
+	for (*after = i; *after < n && kv_same_file(file_of(slice->by_address[*after]), file);
+		 ++*after)
 	{
-		const KvMoving *value = slice->by_address[*behind];
+		const KvMoving *value = slice->by_address[*after];
 
 		wanted += end_byte(value) - Min(Max(first_byte(value), end), end_byte(value));
 		end = Max(end, end_byte(value));
@@ -302,7 +302,7 @@ choose_gap(const KvSlice *slice, int n, int i, int *behind)
  * first value; one more tag after the last request marks the end.
  */
 static int
-make_requests(KvSlice *slice, int from, int behind, uint64 gap, int *nrequests)
+make_requests(KvSlice *slice, int from, int after, uint64 gap, int *nrequests)
 {
 	File		file;
 	char	   *buffer = slice->read;
@@ -312,7 +312,7 @@ make_requests(KvSlice *slice, int from, int behind, uint64 gap, int *nrequests)
 	kv_value_trim();
 	file = kv_value_file(&slice->store->key, slice->store->cache_id,
 						 file_of(slice->by_address[from]), KV_IO_MISSING_OK);
-	for (; i < behind; i++)
+	for (; i < after; i++)
 	{
 		const KvMoving *value = slice->by_address[i];
 		KvIoRequest *last = n > 0 ? &slice->requests[n - 1] : NULL;
@@ -349,28 +349,28 @@ make_requests(KvSlice *slice, int from, int behind, uint64 gap, int *nrequests)
 static void
 take_all(KvIoRequest *request, void *arg)
 {
-	KvMoving  **behind = request[1].tag;
+	KvMoving  **after = request[1].tag;
 
-	for (KvMoving **value = request->tag; value < behind; value++)
+	for (KvMoving **value = request->tag; value < after; value++)
 		(void) take(arg, *value, request);
 }
 
 /* Reads some values of one file.  Returns the index of the first value not read. */
 static int
-read_some(KvSlice *slice, int from, int behind, uint64 gap)
+read_some(KvSlice *slice, int from, int after, uint64 gap)
 {
 	int			n;
-	int			end = make_requests(slice, from, behind, gap, &n);
+	int			end = make_requests(slice, from, after, gap, &n);
 	uint64		bytes = 0;
 
 	if (slice->requests[0].file >= 0)
 		kv_io_read_batch(slice->requests, n, KV_IO_COMPACT_READ, take_all, slice);
 	for (int i = 0; i < n; i++)
 	{
-		KvMoving  **behind_it = slice->requests[i + 1].tag;
+		KvMoving  **after_it = slice->requests[i + 1].tag;
 
 		bytes += slice->requests[i].len;
-		for (KvMoving **value = slice->requests[i].tag; value < behind_it; value++)
+		for (KvMoving **value = slice->requests[i].tag; value < after_it; value++)
 		{
 			if (!(*value)->moved)
 				refuse(slice, *value, &slice->requests[i]);
@@ -384,7 +384,7 @@ static void
 read_values(KvSlice *slice)
 {
 	int			n = 0;
-	int			behind = 0;
+	int			after = 0;
 	uint64		gap = 0;
 
 	for (int i = 0; i < slice->nvalues; i++)
@@ -396,9 +396,9 @@ read_values(KvSlice *slice)
 	for (int i = 0; i < n;)
 	{
 		kv_maintenance_interrupts();
-		if (i == behind)
-			gap = choose_gap(slice, n, i, &behind);
-		i = read_some(slice, i, behind, gap);
+		if (i == after)
+			gap = choose_gap(slice, n, i, &after);
+		i = read_some(slice, i, after, gap);
 	}
 }
 

@@ -71,7 +71,7 @@ kv_walk_end(KvWalk *walk)
 }
 
 void
-kv_walk(KvWalk *walk, void (*each) (void *arg, KvKey key, const KvVersion *version, bool behind),
+kv_walk(KvWalk *walk, void (*each) (void *arg, KvKey key, const KvVersion *version, bool shadowed),
 		void *arg)
 {
 	KvSurvival	rules = {kv_xid_horizon(), kv_xid_ended(), true};
@@ -83,7 +83,7 @@ kv_walk(KvWalk *walk, void (*each) (void *arg, KvKey key, const KvVersion *versi
 		KvKey		first = kv_merge_first(&walk->runs);
 		KvKey		key = {keybytes, first.len};
 		bool		resolved = false;
-		bool		behind = false;
+		bool		shadowed = false;
 
 		if (n % KV_GET_KEYS == 0)
 		{
@@ -104,8 +104,8 @@ kv_walk(KvWalk *walk, void (*each) (void *arg, KvKey key, const KvVersion *versi
 				if (kv_version_survives(&rules, &version, head->incarnation, i == base,
 										&resolved) == KV_SURVIVES_NOT)
 					continue;
-				each(arg, key, &version, behind);
-				behind |= version.kind != KV_VERSION_LOCK;
+				each(arg, key, &version, shadowed);
+				shadowed |= version.kind != KV_VERSION_LOCK;
 			}
 		}
 	}
@@ -121,13 +121,13 @@ typedef struct KvCounting
 } KvCounting;
 
 static void
-count(void *arg, KvKey key, const KvVersion *version, bool behind)
+count(void *arg, KvKey key, const KvVersion *version, bool shadowed)
 {
 	KvCounting *counting = arg;
 
 	KvAddress	address = KV_LOCATION_ADDRESS(version->location);
 
-	if (behind)
+	if (shadowed)
 		counting->counted->held += version->len;
 	if (version->len > 0)
 	{
@@ -137,7 +137,7 @@ count(void *arg, KvKey key, const KvVersion *version, bool behind)
 		counting->last = address + version->len;
 	}
 	kv_counts_add(counting->counts, version->location, version->len,
-				  behind || version->status == KV_XID_UNKNOWN);
+				  shadowed || version->status == KV_XID_UNKNOWN);
 }
 
 /* Are all entries of its value files in runs?  Lock held. */

@@ -235,10 +235,10 @@ run_round(bool all, TimestampTz *when)
 		kv_shard_space(best.store, best.shard, kv_xid_horizon(), &before);
 		kv_tried(best.store, -1, KV_TASK_BOUNDS, true)->served = kv_compact_rounds;
 		best.written = kv_shard(best.store, best.shard)->written;
-		kv_beside_begin(best.store, kv_task_kind(&best) == KV_TASK_SORTS, due > 1);
+		kv_yield_begin(best.store, kv_task_kind(&best) == KV_TASK_SORTS, due > 1);
 		do_task(&best);
 		best.took_ms = TimestampDifferenceMilliseconds(began, kv_clock());
-		kv_beside_end();
+		kv_yield_end();
 		look_back(&best, &before);
 	}
 	unpin(NULL);

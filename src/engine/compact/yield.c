@@ -25,19 +25,19 @@ static const KvStore *passing = NULL;	/* the store of the running job */
 static bool	job_sorts;
 /* another store is due; during a sort job also the job's own */
 static bool others_wait;
-static bool others_press;		/* such a store has come near its limit */
+static bool	others_urgent;		/* such a store has come near its limit */
 
 void
-kv_beside_begin(const KvStore *store, bool sorts, bool others)
+kv_yield_begin(const KvStore *store, bool sorts, bool others)
 {
 	passing = store;
 	job_sorts = sorts;
 	others_wait = others;
-	others_press = false;
+	others_urgent = false;
 }
 
 void
-kv_beside_end(void)
+kv_yield_end(void)
 {
 	passing = NULL;
 }
@@ -84,7 +84,7 @@ look_at_others(void)
 			if (!kv_task_find_due(store, backup, &when, &task))
 				continue;
 			others_wait = true;
-			others_press |= is_pressing(store);
+			others_urgent |= is_pressing(store);
 		}
 	}
 	PG_FINALLY();
@@ -113,5 +113,5 @@ kv_job_is_awaited(void)
 bool
 kv_job_gives_way(void)
 {
-	return kv_job_is_awaited() && (others_press || kv_space_is_awaited());
+	return kv_job_is_awaited() && (others_urgent || kv_space_is_awaited());
 }

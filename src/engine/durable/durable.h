@@ -203,7 +203,7 @@ extern KvMap *kv_map_newest(const KvStore *store);	/* of a trusted store; palloc
  * At level 'none': how many entries have shards of later maps got since they were created,
  * except those in trusted write buffers?  Approximate if key logs are damaged.
  */
-extern uint32 kv_map_entries_behind(const KvStore *store, const KvMap *map);
+extern uint32 kv_map_entries_after(const KvStore *store, const KvMap *map);
 /* Remove all other maps, and files of shards that are not in this one. */
 extern void kv_map_keep_only(const KvStore *store, const KvMap *map);
 extern bool kv_map_has_others(const KvStore *store, const KvMap *map);	/* are there any? */

@@ -108,7 +108,7 @@ kv_map_newest(const KvStore *store)
 /* ---- the files of other maps ---- */
 
 uint32
-kv_map_entries_behind(const KvStore *store, const KvMap *map)
+kv_map_entries_after(const KvStore *store, const KvMap *map)
 {
 	KvFound		found;
 	uint64		entries = 0;

@@ -125,12 +125,12 @@ make_writer(KvMerge *merge, bool unfrozen, uint32 *number)
 static void
 emit(KvMerge *merge, KvKey key, KvVersion *version, bool frozen)
 {
-	bool		behind = merge->kept;
+	bool		shadowed = merge->kept;
 
 	if (merge->moves)
 	{
 		(void) kv_moves_apply(merge->walk, key, version);
-		if (behind)
+		if (shadowed)
 			merge->moves->held += version->len;
 	}
 	merge->kept |= version->kind != KV_VERSION_LOCK;
@@ -138,7 +138,7 @@ emit(KvMerge *merge, KvKey key, KvVersion *version, bool frozen)
 		KV_TEST_COMPACT(kv_test_move(merge->store, merge->shard_id, key, version));
 	if (merge->counts)
 		kv_counts_add(merge->counts, version->location, version->len,
-					  behind || version->status == KV_XID_UNKNOWN);
+					  shadowed || version->status == KV_XID_UNKNOWN);
 	if (frozen)
 	{
 		if (merge->base_writer == NULL)

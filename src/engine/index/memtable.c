@@ -81,20 +81,20 @@ node_at(dsa_pointer pointer)
 static inline uint64
 node_prefix(const KvNode *node, const uint8 *key, int keylen)
 {
-	return kv_key_prefix_behind(key, keylen, node->common);
+	return kv_key_prefix_after(key, keylen, node->common);
 }
 
 /* Index of the first entry of the node, from index "from" on, whose key is >= key (or n). */
 static int
 node_search(const KvNode *node, int from, const uint8 *key, int keylen)
 {
-	int			beside = node->common > 0
-		? kv_key_beside(key, keylen, node->beginning, node->common) : 0;
+	int			side = node->common > 0
+		? kv_key_compare_prefix(key, keylen, node->beginning, node->common) : 0;
 	uint64		low;
 	uint64		high;
 
-	if (unlikely(beside != 0))
-		return beside < 0 ? from : node->n;
+	if (unlikely(side != 0))
+		return side < 0 ? from : node->n;
 	kv_prefixes_equal(&node->prefix[from], node->n - from, node_prefix(node, key, keylen),
 					  &low, &high);
 	while (low < high)
@@ -179,7 +179,8 @@ leaf_candidate(const KvNode *leaf, KvKey key)
 	uint64		low;
 	uint64		high;
 
-	if (leaf->common > 0 && kv_key_beside(key.data, key.len, leaf->beginning, leaf->common) != 0)
+	if (leaf->common > 0 && kv_key_compare_prefix(key.data, key.len, leaf->beginning,
+												  leaf->common) != 0)
 		return leaf->n;
 	kv_prefixes_equal(leaf->prefix, leaf->n, node_prefix(leaf, key.data, key.len), &low, &high);
 	return low == high ? leaf->n : high - low == 1 ? (int) low : -1;

@@ -504,16 +504,16 @@ tie_before(KvRun *run, uint64 pageno, int index, const uint8 *key, int keylen)
  * *low to before *high.  Prefixes before *low are of lesser keys.
  */
 static inline void
-equal_behind(const uint64 *prefixes, uint64 n, const uint8 *common, int common_len,
-			 const uint8 *key, int keylen, uint64 *low, uint64 *high)
+equal_after(const uint64 *prefixes, uint64 n, const uint8 *common, int common_len,
+			const uint8 *key, int keylen, uint64 *low, uint64 *high)
 {
-	int			beside = common_len > 0 ? kv_key_beside(key, keylen, common, common_len) : 0;
+	int			side = common_len > 0 ? kv_key_compare_prefix(key, keylen, common, common_len) : 0;
 
-	if (likely(beside == 0))
+	if (likely(side == 0))
 		kv_prefixes_equal(prefixes, n, kv_key_prefix(key + common_len, keylen - common_len), low,
 						  high);
 	else
-		*low = *high = beside < 0 ? 0 : n;
+		*low = *high = side < 0 ? 0 : n;
 }
 
 /*
@@ -525,10 +525,10 @@ is_near(KvRun *run, const uint8 *key, int keylen)
 {
 	int			common = run->header.common;
 	uint64		npages = run->header.npages;
-	uint64		prefix = kv_key_prefix_behind(key, keylen, common);
+	uint64		prefix = kv_key_prefix_after(key, keylen, common);
 
 	if (run->near == 0 || run->fence[run->near - 1] >= prefix ||
-		(common > 0 && kv_key_beside(key, keylen, run->common, common) != 0))
+		(common > 0 && kv_key_compare_prefix(key, keylen, run->common, common) != 0))
 		return false;
 	if (run->near == npages || run->fence[run->near] > prefix)
 		return true;
@@ -548,8 +548,8 @@ pages_before(KvRun *run, const uint8 *key, int keylen)
 
 	if (is_near(run, key, keylen))
 		return run->near;
-	equal_behind(run->fence, run->header.npages, run->common, run->header.common, key, keylen, &low,
-				 &high);
+	equal_after(run->fence, run->header.npages, run->common, run->header.common, key, keylen, &low,
+				&high);
 	while (low < high)
 	{
 		uint64		middle = low + (high - low) / 2;
@@ -567,7 +567,7 @@ pages_before(KvRun *run, const uint8 *key, int keylen)
 
 /* So many pages begin before the key: set the cursor as kv_run_seek does. */
 static void
-seek_behind(KvRun *run, uint64 before, const uint8 *key, int keylen, KvRunCursor *cursor)
+seek_after(KvRun *run, uint64 before, const uint8 *key, int keylen, KvRunCursor *cursor)
 {
 	cursor->run = run;
 	cursor->index = 0;
@@ -582,9 +582,9 @@ seek_behind(KvRun *run, uint64 before, const uint8 *key, int keylen, KvRunCursor
 		uint64		low;
 		uint64		high;
 
-		equal_behind(page_prefixes(page), page_entries(page),
-					 common > 0 ? page_key(page, 0, &first_len) : NULL, common, key, keylen, &low,
-					 &high);
+		equal_after(page_prefixes(page), page_entries(page),
+					common > 0 ? page_key(page, 0, &first_len) : NULL, common, key, keylen, &low,
+					&high);
 		while (low < high)
 		{
 			uint64		middle = (low + high) / 2;
@@ -606,7 +606,7 @@ seek_behind(KvRun *run, uint64 before, const uint8 *key, int keylen, KvRunCursor
 void
 kv_run_seek(KvRun *run, const uint8 *key, int keylen, KvRunCursor *cursor)
 {
-	seek_behind(run, pages_before(run, key, keylen), key, keylen, cursor);
+	seek_after(run, pages_before(run, key, keylen), key, keylen, cursor);
 	kv_run_trust();
 }
 
@@ -619,7 +619,7 @@ kv_run_seek_all(KvRun *run, const KvKey *keys, int n, KvRunCursor *cursors)
 	for (int i = 0; i < n; i++)
 		before[i] = pages_before(run, keys[i].data, keys[i].len);
 	for (int i = 0; i < n; i++)
-		seek_behind(run, before[i], keys[i].data, keys[i].len, &cursors[i]);
+		seek_after(run, before[i], keys[i].data, keys[i].len, &cursors[i]);
 	kv_run_trust();
 }
 
@@ -634,7 +634,7 @@ kv_run_is_at(const KvRunCursor *cursor, const uint8 *key, int keylen)
 	if (!cursor->valid)
 		return false;
 	page = run_page(cursor->run, cursor->page);
-	if (page_prefixes(page)[cursor->index] != kv_key_prefix_behind(key, keylen, page_common(page)))
+	if (page_prefixes(page)[cursor->index] != kv_key_prefix_after(key, keylen, page_common(page)))
 		equal = false;
 	else if (cursor->run->header.fixed_key_len != 0)
 		equal = cursor->run->header.fixed_key_len == keylen;
@@ -704,11 +704,12 @@ static inline bool
 page_begins_before(KvRun *run, uint64 pageno, KvKey key)
 {
 	int			common = run->header.common;
-	int			beside = common > 0 ? kv_key_beside(key.data, key.len, run->common, common) : 0;
-	uint64		prefix = kv_key_prefix_behind(key.data, key.len, common);
+	int			side = common > 0 ? kv_key_compare_prefix(key.data, key.len, run->common, common)
+		: 0;
+	uint64		prefix = kv_key_prefix_after(key.data, key.len, common);
 
-	if (beside != 0)
-		return beside > 0;
+	if (side != 0)
+		return side > 0;
 	return run->fence[pageno] < prefix ||
 		(run->fence[pageno] == prefix && tie_before(run, pageno, 0, key.data, key.len));
 }

@@ -139,7 +139,7 @@ check_first(RunCheck *check, uint64 pageno, const uint64 *fence, const uint8 *ke
 	int			common = check->header.common;
 	int64		offset = (pageno + 1) * RUN_PAGE_SIZE;
 
-	if (fence != NULL && *fence != kv_key_prefix_behind(key, keylen, common))
+	if (fence != NULL && *fence != kv_key_prefix_after(key, keylen, common))
 		check->report(check->arg, check->path, offset, "fence does not match the page's first key");
 	if (keylen < common || memcmp(check->common, key, common) != 0)
 		check->report(check->arg, check->path, offset,
@@ -169,7 +169,7 @@ check_page(RunCheck *check, const char *page, uint64 pageno, const uint64 *fence
 			memcpy(first, key, common);
 			check_first(check, pageno, fence, key, keylen);
 		}
-		if (prefixes[i] != kv_key_prefix_behind(key, keylen, common) ||
+		if (prefixes[i] != kv_key_prefix_after(key, keylen, common) ||
 			memcmp(first, key, common) != 0)
 			check->report(check->arg, check->path, offset, "key prefix does not match its key");
 		if (check->last_len >= 0)

@@ -65,7 +65,7 @@ kv_merge_begin(KvRunMerge *merge, bool backward)
  * from its edge.  The flag excludes start itself.
  */
 static inline void
-kv_merge_add(KvRunMerge *merge, KvRun *run, KvKey start, bool behind)
+kv_merge_add(KvRunMerge *merge, KvRun *run, KvKey start, bool after)
 {
 	KvRunHead  *head = &merge->heads[merge->nheads++];
 
@@ -79,7 +79,7 @@ kv_merge_add(KvRunMerge *merge, KvRun *run, KvKey start, bool behind)
 	else
 		kv_run_seek(run, start.data, start.len, &head->cursor);
 	kv_head_load(head);
-	while (behind && kv_head_is_at(head, start))
+	while (after && kv_head_is_at(head, start))
 		kv_head_step(merge, head);
 }
 

@@ -174,7 +174,7 @@ find_common(KvRunWriter *writer)
 		int			keylen;
 		const uint8 *key = heap_key(writer, i, &keylen);
 
-		writer->prefixes[i] = kv_key_prefix_behind(key, keylen, common);
+		writer->prefixes[i] = kv_key_prefix_after(key, keylen, common);
 	}
 	return common;
 }
@@ -213,7 +213,7 @@ fence_prefix(KvRunWriter *writer)
 						   writer->header.common);
 	if (common < writer->header.common)
 		shorten_common(writer, common);
-	return kv_key_prefix_behind(key, keylen, common);
+	return kv_key_prefix_after(key, keylen, common);
 }
 
 /* Lay out the page being filled and pass it to the output. */

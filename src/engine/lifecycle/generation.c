@@ -75,7 +75,7 @@ enter_store(Oid dboid, Oid relid, uint32 generation)
 		pg_atomic_init_u64(&store->move_to, 0);
 		pg_atomic_init_u64(&store->copied_by, 0);
 		pg_atomic_init_u64(&store->space_moving, 0);
-		pg_atomic_init_u64(&store->space_besides, 0);
+		pg_atomic_init_u64(&store->space_unbounded, 0);
 		pg_atomic_init_u64(&store->space_aside, 0);
 		pg_atomic_init_u64(&store->space_given_up, 0);
 		pg_atomic_init_u64(&store->space_freed, 0);

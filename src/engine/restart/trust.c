@@ -213,7 +213,7 @@ set_unverified(const KvStore *store)
 	 * shards of later maps are removed, and the first remaining one records what is lost with
 	 * them
 	 */
-	uint32		behind = kv_map_entries_behind(store, map);
+	uint32		after = kv_map_entries_after(store, map);
 
 	kv_store_list_files(&store->key, &found);
 	for (uint32 i = 0; i < map->nshards; i++)
@@ -223,7 +223,7 @@ set_unverified(const KvStore *store)
 
 		kv_shard_set_unverified(store, shard, found.files + at,
 								kv_found_of_shard(&found, at, shard),
-								kv_imaged_has(imaged, shard), i == 0 ? behind : 0);
+								kv_imaged_has(imaged, shard), i == 0 ? after : 0);
 	}
 	KV_STOP_POINT("shards_unverified");
 	kv_map_keep_only(store, map);

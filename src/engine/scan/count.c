@@ -79,10 +79,10 @@ kv_scan_count(KvScan *scan, KvKey lo, KvKey hi)
 		if (more)
 		{
 			/* up to the first key after the limit */
-			uint8	   *behind = MemoryContextAllocZero(scan->batch_context, keys.limit.len + 1);
+			uint8      *after = MemoryContextAllocZero(scan->batch_context, keys.limit.len + 1);
 
-			memcpy(behind, keys.limit.data, keys.limit.len);
-			end = (KvKey) {behind, keys.limit.len + 1};
+			memcpy(after, keys.limit.data, keys.limit.len);
+			end = (KvKey) {after, keys.limit.len + 1};
 		}
 		else if (keys.edge.data != NULL &&
 				 (hi.data == NULL || kv_key_order(&keys.edge, &hi) < 0))

@@ -633,7 +633,7 @@ take_rows(KvScan *scan, KvKeyReader *keys)
 
 /* Continues after a finished shard: in the next one by the newest map, or at the end. */
 static void
-go_on_behind(KvScan *scan, const KvKeyReader *keys, const KvBounds *bounds)
+go_on_after(KvScan *scan, const KvKeyReader *keys, const KvBounds *bounds)
 {
 	KvKey		end = scan->backward ? bounds->lo : bounds->hi;
 	KvKey		edge = keys->edge;
@@ -725,7 +725,7 @@ kv_batch_fill_range(KvScan *scan, uint64 *bytes)
 	if (finished)
 	{
 		scan->extent.keys = 0;
-		go_on_behind(scan, &keys, &bounds);
+		go_on_after(scan, &keys, &bounds);
 	}
 	else
 		look_at_extent(scan, &keys, &bounds);

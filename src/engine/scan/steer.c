@@ -107,7 +107,7 @@ last_shard(const KvScan *scan)
  * 0 also if the map does not have this one any more.
  */
 static int64
-shards_behind(const KvScan *scan, uint32 shard_id, uint32 last)
+shards_after(const KvScan *scan, uint32 shard_id, uint32 last)
 {
 	int64		n = kv_shard_distance(scan->store, shard_id, last);
 
@@ -177,13 +177,13 @@ enter_whole(KvScan *scan, uint32 shard_id, const KvExtents *extents, double mean
 {
 	KvWant		wants[KV_WANTS] = {{shard_id, KV_WHOLE, *extents}};
 	uint64		room = cache_bytes() - Min(cache_bytes(), kv_extents_size(extents));
-	int64		behind = shards_behind(scan, shard_id, last_shard(scan));
+	int64		after = shards_after(scan, shard_id, last_shard(scan));
 	int			n = 1;
 
 	if (!is_open_ended(scan))
-		behind--;				/* only part of the last one is wanted: decided there */
-	behind = Min(behind, KV_SHARDS_AHEAD);
-	for (; behind > 0 && n < KV_WANTS && beyond > 0; behind--)
+		after--;				/* only part of the last one is wanted: decided there */
+	after = Min(after, KV_SHARDS_AHEAD);
+	for (; after > 0 && n < KV_WANTS && beyond > 0; after--)
 	{
 		double		rows;
 		uint64		length;
@@ -332,7 +332,7 @@ add_next_shard(KvScan *scan, uint32 shard_id, KvWant *wants, int n, int most)
 	KvAddress	address;
 
 	/* only part of the last shard may be wanted */
-	if (n >= most || shards_behind(scan, shard_id, last) < (is_open_ended(scan) ? 1 : 2))
+	if (n >= most || shards_after(scan, shard_id, last) < (is_open_ended(scan) ? 1 : 2))
 		return n;
 	shard_id = kv_shard_next(scan->store, shard_id, scan->backward ? -1 : 1);
 	if (!kv_last_address(scan->store, shard_id, edge, !scan->backward, &address) ||

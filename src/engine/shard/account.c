@@ -206,14 +206,14 @@ kv_space_move(KvStore *store, bool bounds, uint64 bytes)
 {
 	if (!bounds)
 		pg_atomic_fetch_add_u64(&store->space_aside, bytes);
-	pg_atomic_fetch_add_u64(bounds ? &store->space_moving : &store->space_besides, bytes);
+	pg_atomic_fetch_add_u64(bounds ? &store->space_moving : &store->space_unbounded, bytes);
 	kv_space_beat(store);
 }
 
 void
 kv_space_moved(KvStore *store, bool bounds, uint64 bytes)
 {
-	pg_atomic_fetch_sub_u64(bounds ? &store->space_moving : &store->space_besides, bytes);
+	pg_atomic_fetch_sub_u64(bounds ? &store->space_moving : &store->space_unbounded, bytes);
 	kv_space_beat(store);
 }
 

@@ -274,8 +274,8 @@ struct KvStore
 	ConditionVariable space_made;	/* signaled when there is space again, or none can be made */
 	/* bytes that running compaction jobs for the bound may write */
 	pg_atomic_uint64 space_moving;
-	pg_atomic_uint64 space_besides;	/* bytes that running manual and sort jobs may write */
-	/* space_besides, and what these jobs have emptied and is not freed yet */
+	pg_atomic_uint64 space_unbounded; /* bytes that running manual and sort jobs may write */
+	/* space_unbounded, and what these jobs have emptied and is not freed yet */
 	pg_atomic_uint64 space_aside;
 	pg_atomic_uint64 space_given_up;	/* bytes of files whose removal has been failing for long */
 	pg_atomic_uint64 space_freed;	/* bytes of files freed since the start */

@@ -204,7 +204,7 @@ kv_space_wants_checkpoint(const KvStoreSpace *space)
 static void
 add_what_goes(KvStore *store, KvStoreSpace *space)
 {
-	uint64		besides = pg_atomic_read_u64(&store->space_besides);
+	uint64		unbounded = pg_atomic_read_u64(&store->space_unbounded);
 	uint64		aside = pg_atomic_read_u64(&store->space_aside);
 
 	space->retired += pg_atomic_read_u64(&store->freeing);
@@ -216,8 +216,8 @@ add_what_goes(KvStore *store, KvStoreSpace *space)
 	}
 	space->given_up = Min(pg_atomic_read_u64(&store->space_given_up), space->retired);
 	space->retired -= space->given_up;
-	space->moving = pg_atomic_read_u64(&store->space_moving) + besides;
-	space->aside = Min(aside, besides + space->retired);
+	space->moving = pg_atomic_read_u64(&store->space_moving) + unbounded;
+	space->aside = Min(aside, unbounded + space->retired);
 	if (space->aside < aside)
 		(void) pg_atomic_compare_exchange_u64(&store->space_aside, &aside, space->aside);
 }

@@ -72,7 +72,7 @@ greatest_key(KvStore *store, uint32 shard_id)
 
 /* The first key after another. */
 static KvKey
-key_behind(KvKey key)
+key_after(KvKey key)
 {
 	uint8	   *bytes = palloc0(key.len + 1);
 
@@ -100,7 +100,7 @@ key_ahead(KvKey from, KvKey to, uint64 steps)
 	now = kv_key_prefix(to.data + at, to.len - at);
 	if (now <= before || now - before > (PG_UINT64_MAX - now) / steps ||
 		at + sizeof(uint64) > KV_MAX_KEY)
-		return key_behind(to);
+		return key_after(to);
 	now = pg_hton64(now + steps * (now - before));
 	bytes = palloc(at + sizeof(uint64));
 	memcpy(bytes, to.data, at);
@@ -122,9 +122,9 @@ find_bound(const KvChange *change, KvKey from, KvKey greatest, uint64 steps, KvK
 	if (greatest.data == NULL || greatest.len >= KV_MAX_KEY ||
 		!kv_shard_range(change->store, change->shard_id, &lo, &hi, &number))
 		return false;
-	*bound = from.data != NULL ? key_ahead(from, greatest, steps) : key_behind(greatest);
+	*bound = from.data != NULL ? key_ahead(from, greatest, steps) : key_after(greatest);
 	if (hi.data != NULL && kv_key_order(bound, &hi) >= 0)
-		*bound = key_behind(greatest);
+		*bound = key_after(greatest);
 	return hi.data == NULL || kv_key_order(bound, &hi) < 0;
 }
 

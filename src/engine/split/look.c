@@ -31,7 +31,7 @@
 /* a shard of small values is split at no less than this part of the size */
 #define KV_SMALL_VALUES		4
 /* percentage of recent keys above all older ones that means growth */
-#define KV_BEHIND_PERCENT	90
+#define KV_AFTER_PERCENT	90
 /* an empty shard is absorbed if no writer has used it for so long */
 #define KV_DESERTED_MS		600000
 /* pause after a failed attempt; doubled for each further one with the same shard */
@@ -145,7 +145,7 @@ only_grows(KvStore *store, uint32 shard_id)
 	uint8		bytes[KV_MAX_KEY];
 	KvKey		greatest = {NULL, 0};
 	double		recent = 0;
-	double		behind = 0;
+	double		after = 0;
 
 	/* oldest run first: the keys of each run are compared with all older ones */
 	for (int i = set->nruns - 1; i >= 0; i--)
@@ -161,7 +161,7 @@ only_grows(KvStore *store, uint32 shard_id)
 		if (greatest.data != NULL)
 		{
 			recent += kv_run_header(run)->nentries;
-			behind += kv_run_count(run, greatest, end, PG_UINT64_MAX);
+			after += kv_run_count(run, greatest, end, PG_UINT64_MAX);
 		}
 		kv_run_seek_before(run, NULL, 0, &cursor);
 		if (!cursor.valid)
@@ -178,11 +178,11 @@ only_grows(KvStore *store, uint32 shard_id)
 		for (int i = 0; i < lengthof(memtables); i++)
 		{
 			recent += memtables[i]->nitems;
-			behind += memtables[i]->nitems - kv_memtable_rank(memtables[i], greatest);
+			after += memtables[i]->nitems - kv_memtable_rank(memtables[i], greatest);
 		}
 	}
 	LWLockRelease(&shard->lock);
-	return recent >= KV_FEW_ENTRIES && behind * 100 >= recent * KV_BEHIND_PERCENT;
+	return recent >= KV_FEW_ENTRIES && after * 100 >= recent * KV_AFTER_PERCENT;
 }
 
 /* ---- decision ---- */

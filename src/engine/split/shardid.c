@@ -13,7 +13,7 @@
  * shard continue after the numbers of the old one, because processes keep runs by these.  Its value
  * files continue after the addresses of the old one, in the old one's volume.  Level 'none' does
  * not reuse ids: there, files with an id that is new to the map tell what a power loss has taken
- * (see kv_map_entries_behind).  At that level only splits leave ids unused, one for eight new ones.
+ * (see kv_map_entries_after).  At that level only splits leave ids unused, one for eight new ones.
  *
  * After a start only shards in the map have descriptors.  Ids of the previous map may have files
  * until the map has been tidied once.

@@ -519,7 +519,7 @@ static bool
 has_every_client(const KvMcBatch *batch)
 {
 	return batch->nclients == kv_mc_nconnections ||
-		batch->nclients + kv_mc_held_beside() == kv_mc_nconnections;
+		batch->nclients + kv_mc_held_others() == kv_mc_nconnections;
 }
 
 void

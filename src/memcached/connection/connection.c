@@ -665,15 +665,15 @@ void
 kv_mc_tell_pieces(KvMcConnection *conn, const KvMcPieces *pieces)
 {
 	size_t		length = pieces->head_length + pieces->value_length + pieces->tail_length;
-	char	   *behind = said.copied + said.used + pieces->head_length;
+	char       *after = said.copied + said.used + pieces->head_length;
 
 	Assert(pieces->head_length == 0 || pieces->head == said.copied + said.used);
 	if (length < SAID_COPIED && length <= SAID_ROOM - said.used)
 	{
 		if (pieces->value_length > 0)
-			memcpy(behind, pieces->value, pieces->value_length);
+			memcpy(after, pieces->value, pieces->value_length);
 		if (pieces->tail_length > 0)
-			memcpy(behind + pieces->value_length, pieces->tail, pieces->tail_length);
+			memcpy(after + pieces->value_length, pieces->tail, pieces->tail_length);
 		add_copied(length);
 		return;
 	}

@@ -271,7 +271,7 @@ extern void kv_mc_hold(KvMcConnection *conn, XLogRecPtr upto);
 extern void kv_mc_held_look(TimestampTz now, bool idle);
 extern bool kv_mc_any_held(void);
 /* How many connections are held and have no request in the current batch? */
-extern int	kv_mc_held_beside(void);
+extern int	kv_mc_held_others(void);
 /*
  * A batch has flushed the WAL up to this LSN itself, for so many connections, and began to
  * flush at that time: send the replies that wait for no more.

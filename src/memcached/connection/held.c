@@ -69,7 +69,7 @@ kv_mc_any_held(void)
 }
 
 int
-kv_mc_held_beside(void)
+kv_mc_held_others(void)
 {
 	dlist_iter	iter;
 	int			n = 0;

@@ -76,7 +76,7 @@ set_value(KvMcItem *item, const char *value, size_t length)
 	item->value = value;
 	item->length = length;
 	item->made = false;
-	item->room_before = item->room_behind = 0;
+	item->room_before = item->room_after = 0;
 }
 
 static void
@@ -133,7 +133,7 @@ touch(KvMcItem *item, const KvMcRequest *request, KvMcFold *fold)
 static void
 grow(KvMcItem *item, const char *more, size_t length, bool before, KvMcFold *fold)
 {
-	size_t	   *room = before ? &item->room_before : &item->room_behind;
+	size_t     *room = before ? &item->room_before : &item->room_after;
 	size_t		whole = item->length + length;
 	char	   *to;
 
@@ -145,7 +145,7 @@ grow(KvMcItem *item, const char *more, size_t length, bool before, KvMcFold *fol
 		if (spare > whole)
 			spare = whole;
 		*room = length + spare;
-		made = fold->alloc(fold->arg, item->room_before + item->length + item->room_behind);
+		made = fold->alloc(fold->arg, item->room_before + item->length + item->room_after);
 		memcpy(made + item->room_before, item->value, item->length);
 		item->value = made + item->room_before;
 		item->made = true;

@@ -228,7 +228,7 @@ typedef struct KvMcItem
 	size_t		length;
 	bool		made;			/* append or prepend made the value */
 	size_t		room_before;	/* free bytes before a made value */
-	size_t		room_behind;	/* free bytes after a made value */
+	size_t		room_after;		/* free bytes after a made value */
 } KvMcItem;
 
 /* Parameters of kv_mc_apply. */
