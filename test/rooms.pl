@@ -89,3 +89,21 @@ for my $file (grep { /\.c$/ } keys %names)
 my (undef, @file_circles) = heights(\%calls);
 %calls or die "no file calls another\n";
 ok_if_none('in each module files call files below them', map { "$_ is a circle of calls" } @file_circles);
+
+# ---- sizes ----
+my (@sources, @long_files, @long_functions);
+find({ no_chdir => 1, wanted => sub { push @sources, $_ if /\.[ch]$/ } }, 'src');
+for my $file (sort @sources)
+{
+	my $text = slurp($file);
+	my $lines = () = $text =~ /\n/g;
+	push @long_files, "$file has $lines lines" if $lines > 900;
+	while ($text =~ /^(\w+)\([^;{}]*\)\n\{\n(.*?)^\}/gms)
+	{
+		my ($function, $body) = ($1, $2);
+		my $of_it = () = $body =~ /\n/g;
+		push @long_functions, "$function() of $file has $of_it lines" if $of_it > 100;
+	}
+}
+ok_if_none('no file has more than 900 lines', @long_files);
+ok_if_none('no function has more than 100 lines', @long_functions);

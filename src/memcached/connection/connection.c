@@ -32,10 +32,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "postmaster/postmaster.h"
 #include "utils/memutils.h"
 
-#define FIRST_BUFFER	((size_t) 16 * 1024)
 #define SPARE_BUFFERS	64		/* of that size: each request takes one and returns it */
 #define LEAST_ROOM		((size_t) 4 * 1024) /* for one read */
 #define MAX_ACCEPTED	64		/* at once */
@@ -45,9 +43,6 @@
 #define SAID_COPIED		((size_t) 4096) /* shorter pieces are copied */
 #define MOST_SAID		((Size) 1024 * 1024)	/* of values, for one client in a batch */
 #define SAID_SMALL		((Size) 1024)	/* so many bytes do not matter */
-/* bytes per second that a client must move once its time-out has passed */
-#define LEAST_RATE		1024
-#define STALLED_SHARE	10		/* of the client's time-out, while other clients wait */
 
 dlist_head	kv_mc_connections = DLIST_STATIC_INIT(kv_mc_connections);
 dlist_head	kv_mc_working = DLIST_STATIC_INIT(kv_mc_working);
@@ -172,6 +167,13 @@ kv_mc_takes(KvMcConnection *conn, Size said, Size more, bool held)
 }
 
 void
+kv_mc_send_next(KvMcConnection *conn)
+{
+	if (next_to_send == NULL)
+		next_to_send = conn;
+}
+
+void
 kv_mc_wants_nothing(KvMcConnection *conn)
 {
 	conn->wants = 0;
@@ -193,7 +195,7 @@ may_have(KvMcConnection *conn, size_t more)
 static char *
 take_bytes(size_t size)
 {
-	if (size == FIRST_BUFFER && nspare > 0)
+	if (size == KV_MC_FIRST_BUFFER && nspare > 0)
 		return spare[--nspare];
 	return MemoryContextAllocExtended(context, size, MCXT_ALLOC_HUGE | MCXT_ALLOC_NO_OOM);
 }
@@ -201,7 +203,7 @@ take_bytes(size_t size)
 static void
 give_bytes(char *data, size_t size)
 {
-	if (size == FIRST_BUFFER && nspare < SPARE_BUFFERS)
+	if (size == KV_MC_FIRST_BUFFER && nspare < SPARE_BUFFERS)
 		spare[nspare++] = data;
 	else if (data != NULL)
 		pfree(data);
@@ -513,7 +515,7 @@ room_to_read(KvMcConnection *conn)
 	if (size - in->end >= LEAST_ROOM && size - in->begin >= conn->needed)
 		return true;
 	if (size == 0)
-		size = FIRST_BUFFER;
+		size = KV_MC_FIRST_BUFFER;
 	if (conn->needed > size)
 	{
 		if (in_memory + conn->needed - in->size <= most_memory() / 2)
@@ -523,7 +525,7 @@ room_to_read(KvMcConnection *conn)
 	}
 	else if (size - used < LEAST_ROOM && conn->needed <= used)
 		size *= 2;
-	if (size > in->size && size > FIRST_BUFFER && !may_have(conn, size - in->size))
+	if (size > in->size && size > KV_MC_FIRST_BUFFER && !may_have(conn, size - in->size))
 		return false;
 	return make_room(in, size) && in->end < in->size;
 }
@@ -598,7 +600,7 @@ make_room_to_keep(KvMcConnection *conn, size_t length)
 	size_t		size = kv_mc_pending(out) + length;
 
 	if (length > 0 && out->size - out->end < length &&
-		!make_room(out, (size + FIRST_BUFFER - 1) / FIRST_BUFFER * FIRST_BUFFER))
+		!make_room(out, (size + KV_MC_FIRST_BUFFER - 1) / KV_MC_FIRST_BUFFER * KV_MC_FIRST_BUFFER))
 		conn->dead = true;
 }
 
@@ -750,7 +752,7 @@ void
 kv_mc_drop_stalled(void)
 {
 	/* a reply has some bytes more than its value, and is kept in whole buffers */
-	while (out_memory > most_memory() + 2 * FIRST_BUFFER)
+	while (out_memory > most_memory() + 2 * KV_MC_FIRST_BUFFER)
 	{
 		KvMcConnection *stalled = NULL;
 		dlist_iter	iter;
@@ -767,137 +769,5 @@ kv_mc_drop_stalled(void)
 			return;
 		kv_mc_counts[KV_MC_COUNT_DROPPED]++;
 		close_connection(stalled);
-	}
-}
-
-/* ---- once a second ---- */
-
-static bool
-has_passed(TimestampTz since, int64 ms, TimestampTz now)
-{
-	return ms > 0 && now - since > ms * 1000;
-}
-
-/* Is there a client for which no request is executed, because others have all the memory? */
-static bool
-somebody_waits(void)
-{
-	dlist_iter	iter;
-
-	dlist_foreach(iter, &kv_mc_working)
-	{
-		KvMcConnection *conn = dlist_container(KvMcConnection, work_node, iter.cur);
-
-		if (kv_mc_must_wait(conn) && kv_mc_pending(&conn->out) == 0)
-			return true;
-	}
-	return false;
-}
-
-/* Is there a client from which nothing is read, because others have all the memory? */
-static bool
-somebody_starves(void)
-{
-	dlist_iter	iter;
-
-	if (!some_starve)
-		return false;
-	dlist_foreach(iter, &kv_mc_connections)
-	{
-		if (dlist_container(KvMcConnection, node, iter.cur)->starved)
-			return true;
-	}
-	return false;
-}
-
-/*
- * Has the process waited too long for a client, either for the rest of a request or for it to
- * read replies?  A byte now and then is not enough: beyond the time-out the client must move
- * LEAST_RATE.
- */
-static bool
-is_too_slow(KvMcConnection *conn, bool waited_for, int64 timeout, TimestampTz now)
-{
-	if (!waited_for)
-	{
-		conn->waits_since = 0;
-		return false;
-	}
-	if (conn->waits_since == 0 || conn->waits_requests != conn->requests)
-	{
-		conn->waits_since = now;
-		conn->waits_moved = conn->moved;
-		conn->waits_requests = conn->requests;
-	}
-	return has_passed(conn->waits_since,
-					  timeout + (int64) ((conn->moved - conn->waits_moved) * 1000 / LEAST_RATE),
-					  now);
-}
-
-/*
- * How much has the client read of what it was sent?  Its socket, which holds megabytes, is
- * reported as writable only when a good part of them has been read.
- */
-static void
-look_at_taken(KvMcConnection *conn, TimestampTz now)
-{
-	int			queued = 0;
-	uint64		taken;
-
-	if (conn->datagram != NULL || ioctl(conn->fd, SIOCOUTQ, &queued) != 0)
-		return;
-	taken = conn->sent - Min(conn->sent, (uint64) queued);
-	if (taken <= conn->taken)
-		return;
-	conn->moved += taken - conn->taken;
-	conn->taken = taken;
-	conn->active = now;
-}
-
-/* Has it had the time that PostgreSQL gives a client to authenticate? */
-static bool
-is_unknown_for_long(const KvMcConnection *conn, TimestampTz now)
-{
-	return kv_mc_auth == KV_MC_AUTH_PASSWORD && !OidIsValid(conn->role) && !conn->working &&
-		!kv_mc_is_held(conn) && has_passed(conn->made, (int64) AuthenticationTimeout * 1000, now);
-}
-
-void
-kv_mc_sweep(TimestampTz now)
-{
-	int64		timeout = (int64) kv_mc_client_timeout_s * 1000;
-	bool		in_need = somebody_waits();
-	bool		starving = somebody_starves();
-	dlist_mutable_iter iter;
-
-	dlist_foreach_modify(iter, &kv_mc_connections)
-	{
-		KvMcConnection *conn = dlist_container(KvMcConnection, node, iter.cur);
-		bool		sending = kv_mc_pending(&conn->out) > 0 && !kv_mc_is_held(conn);
-		/* for the client */
-		bool		waiting = !conn->working && !kv_mc_is_held(conn) && !conn->starved;
-		bool		half = waiting && (kv_mc_pending(&conn->in) > 0 || conn->stream.swallow > 0);
-		bool		holds_up = half && starving && conn->in.size > FIRST_BUFFER;
-		bool		too_slow;
-		bool		stalled;
-
-		if (sending)
-			look_at_taken(conn, now);
-		if (next_to_send == NULL && conn->wants > 0 &&
-			has_passed(conn->wants_since, timeout / STALLED_SHARE, now))
-			next_to_send = conn;
-		too_slow = is_too_slow(conn, sending || half, holds_up ? timeout / STALLED_SHARE : timeout,
-							   now);
-		stalled = (holds_up && too_slow) ||
-			(sending && in_need && has_passed(conn->active, timeout / STALLED_SHARE, now));
-
-		conn->starved = false;
-		if (stalled)
-			kv_mc_counts[KV_MC_COUNT_DROPPED]++;
-		if (stalled || too_slow || ((sending || half) && has_passed(conn->active, timeout, now)) ||
-			is_unknown_for_long(conn, now) ||
-			(waiting && has_passed(conn->active, (int64) kv_mc_idle_timeout_s * 1000, now)))
-			conn->dead = true;
-		(void) kv_mc_connection_watch(conn);
 	}
 }

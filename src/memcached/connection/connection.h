@@ -23,6 +23,8 @@
 
 /* ---- connection.c ---- */
 
+#define KV_MC_FIRST_BUFFER	((size_t) 16 * 1024)	/* the size with which buffers begin */
+
 typedef struct KvMcBuffer
 {
 	char	   *data;			/* NULL: size is 0 */
@@ -140,6 +142,8 @@ extern void kv_mc_last_in_line(KvMcConnection *conn);
 extern void kv_mc_first_in_line(KvMcConnection *conn);
 /* A request of the client was answered: no value of it waits any more. */
 extern void kv_mc_wants_nothing(KvMcConnection *conn);
+/* Its value has waited for memory for long: the others leave it to this one, if to none yet. */
+extern void kv_mc_send_next(KvMcConnection *conn);
 /* Add bytes for the client; pieces of 4 kB and more are not copied before kv_mc_send. */
 extern void kv_mc_tell(KvMcConnection *conn, const char *data, size_t length);
 /*
@@ -161,11 +165,6 @@ extern void kv_mc_send_rest(KvMcConnection *conn);
 extern void kv_mc_mute(KvMcConnection *conn);
 /* After any change: close the connection, or tell epoll what it waits for.  False: closed. */
 extern bool kv_mc_connection_watch(KvMcConnection *conn);
-/*
- * Called once a second: disconnects clients that read nothing, send half a request, or send
- * nothing for too long.
- */
-extern void kv_mc_sweep(TimestampTz now);
 extern void kv_mc_close_all(void);
 extern void kv_mc_forget_closed(void);	/* called when no event of closed connections is left */
 /* Bytes of unread replies for which there is memory without making any connection wait. */
@@ -200,6 +199,14 @@ kv_mc_is_parked(const KvMcConnection *conn)
 {
 	return conn->obstacle != KV_MC_NO_OBSTACLE;
 }
+
+/* ---- sweep.c ---- */
+
+/*
+ * Called once a second: disconnects clients that read nothing, send half a request, or send
+ * nothing for too long.
+ */
+extern void kv_mc_sweep(TimestampTz now);
 
 /* ---- reply.c ---- */
 
