@@ -315,7 +315,7 @@ files_to_sync(KvStore *store, KvImageWork *work, List **to_sync, KvCheckpointerS
 typedef struct KvImageSyncs
 {
 	const KvStoreKey *key;
-	KvImageFile **files;
+	List	   *files;
 } KvImageSyncs;
 
 /* Called when a file of step 3 was synced. */
@@ -323,7 +323,7 @@ static void
 verify_log(int i, void *arg)
 {
 	const KvImageSyncs *syncs = arg;
-	const KvImageFile *file = syncs->files[i];
+	const KvImageFile *file = list_nth(syncs->files, i);
 
 	if (file->log != 0)
 		kv_log_verify(syncs->key, file->shard_id, file->log, file->from, file->end);
@@ -334,18 +334,14 @@ static void
 sync_files(const KvStore *store, List *to_sync)
 {
 	int			n = list_length(to_sync);
-	KvImageSyncs syncs = {&store->key, palloc(Max(n, 1) * sizeof(KvImageFile *))};
+	KvImageSyncs syncs = {&store->key, to_sync};
 	const char **paths = palloc(Max(n, 1) * sizeof(char *));
 
 	for (int i = 0; i < n; i++)
-	{
-		syncs.files[i] = list_nth(to_sync, i);
-		paths[i] = syncs.files[i]->path;
-	}
+		paths[i] = ((KvImageFile *) list_nth(to_sync, i))->path;
 	kv_io_sync_files(paths, n, verify_log, &syncs);
 	for (int i = 0; i < n; i++)
-		pfree(syncs.files[i]->path);
-	pfree(syncs.files);
+		pfree(unconstify(char *, paths[i]));
 	pfree(paths);
 	list_free_deep(to_sync);
 }
