@@ -57,7 +57,7 @@ find({ no_chdir => 1, wanted => sub {
 		$defined{$function} = place($file);
 		$file_of{$function} = $file unless $type =~ /\bstatic\b/;
 	}
-	my $code = $text =~ s{/\*.*?\*/|"[^"\n]*"|^extern [^;]*;}{}gsmr;
+	my $code = $text =~ s{/\*.*?\*/|"[^"\n]*"|^extern [^;]*;|^#define \w+}{}gsmr;
 	$names{$file}{$_} = $named{place($file)}{$_} = 1 for $code =~ /\b(kv_\w+)\b/g;
 	for my $header (grep { -e "src/$_" } $text =~ /^#include "(\S+)"/mg)
 	{

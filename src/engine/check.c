@@ -29,7 +29,7 @@
 #include "utils/tuplesort.h"
 
 #include "compat.h"
-#include "engine/base/area.h"
+#include "engine/base/shared.h"
 #include "engine/base/key.h"
 #include "engine/base/progress.h"
 #include "engine/base/types.h"

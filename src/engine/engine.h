@@ -61,9 +61,8 @@
 #include "utils/snapshot.h"
 
 #include "engine/base/key.h"
-#include "engine/base/label.h"
+#include "engine/base/error.h"
 #include "engine/base/progress.h"
-#include "engine/base/server.h"
 #include "engine/base/types.h"
 
 /* One visible row.  Its memory belongs to the scan and lasts until the scan's next call. */
@@ -649,6 +648,17 @@ typedef struct KvCacheStats
 	uint64		size_bytes;		/* capacity */
 	uint64		used_bytes;		/* part of the capacity that is in use */
 } KvCacheStats;
+
+typedef struct KvIoStats
+{
+	const char *kind;			/* 'value read', 'value write', 'key log write', … */
+	uint64		calls;
+	uint64		bytes;
+	uint64		errors;
+} KvIoStats;
+
+extern int	kv_stat_io(KvIoStats *out, int max);	/* returns how many kinds */
+extern const char *kv_stat_io_method(void);	/* 'io_uring' or 'sync', as in use */
 
 /* Call back for each cache in the order of lookup; counts are those of all databases. */
 extern void kv_stat_caches(void (*each) (void *arg, const KvCacheStats *stats), void *arg);

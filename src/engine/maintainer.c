@@ -26,7 +26,6 @@
 
 #include "compat.h"
 #include "clock.h"
-#include "engine/base/area.h"
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"

@@ -13,9 +13,7 @@
 
 #include "admission/admission.h"
 #include "engine/checkpoint/checkpoint.h"
-#include "engine/base/area.h"
 #include "engine/base/progress.h"
-#include "engine/base/share.h"
 #include "engine/base/shared.h"
 #include "engine/base/worker.h"
 #include "engine/cache/cache.h"

@@ -27,8 +27,8 @@
 #include "utils/memutils.h"
 
 #include "report.h"
-#include "engine/base/attempt.h"
-#include "engine/base/crc.h"
+#include "engine/base/error.h"
+#include "engine/base/hash.h"
 #include "engine/base/progress.h"
 #include "engine/base/shared.h"
 #include "engine/base/types.h"

@@ -28,7 +28,7 @@ by_bits(pg_crc32c crc, const void *data, Size len)
 #undef COMP_CRC32C
 #define COMP_CRC32C(crc, data, len) ((crc) = by_bits((crc), (data), (len)))
 
-#include "engine/base/crc.c"
+#include "engine/base/hash.c"
 
 #define MOST	20000
 

@@ -1,11 +1,28 @@
 /*
  * hash.h
- *		A process's hash tables, and a hash of numbers.
+ *		The checksum of everything that the engine writes, CRC-32C; a hash of numbers; and a
+ *		process's hash tables.
  */
 #ifndef KV_HASH_H
 #define KV_HASH_H
 
+#include "port/pg_crc32c.h"
 #include "utils/hsearch.h"
+
+/* COMP_CRC32C, for pieces that may be long. */
+extern pg_crc32c (*kv_crc_add) (pg_crc32c crc, const void *data, Size len);
+
+/* CRC-32C of one piece of memory. */
+static inline uint32
+kv_crc(const void *data, Size len)
+{
+	pg_crc32c	crc;
+
+	INIT_CRC32C(crc);
+	crc = kv_crc_add(crc, data, len);
+	FIN_CRC32C(crc);
+	return crc;
+}
 
 /*
  * A hash table whose key is so many bytes at the entry's beginning.  Raises ERROR if there is

@@ -11,7 +11,7 @@
 #include "access/xlog.h"
 #include "miscadmin.h"
 
-#include "engine/base/label.h"
+#include "engine/base/error.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/base/worker.h"

@@ -24,7 +24,7 @@
 #include "access/xlog.h"
 #include "miscadmin.h"
 
-#include "engine/base/label.h"
+#include "engine/base/error.h"
 #include "engine/base/types.h"
 #include "engine/cache/cache.h"
 #include "engine/format/format.h"

@@ -40,7 +40,7 @@
 #include "storage/shmem.h"
 
 #include "engine/base/hash.h"
-#include "engine/base/share.h"
+#include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/cache/cache.h"
 

@@ -32,7 +32,7 @@
 #include "utils/timestamp.h"
 
 #include "clock.h"
-#include "engine/base/share.h"
+#include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/base/worker.h"

@@ -20,7 +20,7 @@
 
 #include "storage/shmem.h"
 
-#include "engine/base/share.h"
+#include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/cache/cache.h"

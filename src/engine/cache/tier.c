@@ -44,7 +44,7 @@
 #include "utils/guc.h"
 #include "utils/memutils.h"
 
-#include "engine/base/crc.h"
+#include "engine/base/hash.h"
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"

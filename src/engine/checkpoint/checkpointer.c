@@ -85,7 +85,7 @@
 #include "compat.h"
 #include "clock.h"
 #include "engine/checkpoint/checkpoint.h"
-#include "engine/base/attempt.h"
+#include "engine/base/error.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/base/worker.h"

@@ -30,10 +30,10 @@
 #include "utils/timestamp.h"
 
 #include "clock.h"
-#include "engine/base/server.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/compact/internal.h"
+#include "engine/engine.h"
 #include "engine/shard/space.h"
 
 #define KV_PACE_STEP	((uint64) 1024 * 1024)

@@ -12,7 +12,7 @@
 #include "utils/timestamp.h"
 
 #include "clock.h"
-#include "engine/base/label.h"
+#include "engine/base/error.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/base/worker.h"

@@ -22,7 +22,7 @@
 #include "access/xlog.h"
 #include "miscadmin.h"
 
-#include "engine/base/crc.h"
+#include "engine/base/hash.h"
 #include "engine/base/shared.h"
 #include "engine/durable/durable.h"
 #include "engine/format/format.h"

@@ -8,7 +8,7 @@
  */
 #include "postgres.h"
 
-#include "engine/base/crc.h"
+#include "engine/base/hash.h"
 #include "engine/base/types.h"
 #include "engine/durable/durable.h"
 #include "engine/format/format.h"

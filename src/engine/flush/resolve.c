@@ -55,8 +55,8 @@
 #include "storage/procarray.h"
 
 #include "compat.h"
-#include "engine/base/attempt.h"
-#include "engine/base/crc.h"
+#include "engine/base/error.h"
+#include "engine/base/hash.h"
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"

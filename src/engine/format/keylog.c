@@ -19,7 +19,7 @@
 
 #include "utils/memutils.h"
 
-#include "engine/base/crc.h"
+#include "engine/base/hash.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/format/format.h"

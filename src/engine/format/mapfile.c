@@ -9,7 +9,7 @@
 
 #include "storage/fd.h"
 
-#include "engine/base/crc.h"
+#include "engine/base/hash.h"
 #include "engine/base/key.h"
 #include "engine/base/types.h"
 #include "engine/format/format.h"

@@ -11,7 +11,7 @@
  */
 #include "postgres.h"
 
-#include "engine/base/crc.h"
+#include "engine/base/hash.h"
 #include "engine/base/types.h"
 #include "engine/format/format.h"
 #include "engine/io/io.h"

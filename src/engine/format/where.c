@@ -45,7 +45,7 @@
 #include "storage/fd.h"
 
 #include "compat.h"
-#include "engine/base/label.h"
+#include "engine/base/error.h"
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/format/format.h"

@@ -30,7 +30,7 @@
 
 #include "clock.h"
 #include "compat.h"
-#include "engine/base/crc.h"
+#include "engine/base/hash.h"
 #include "engine/base/key.h"
 #include "engine/base/shared.h"
 #include "engine/base/types.h"

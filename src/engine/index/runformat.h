@@ -11,7 +11,7 @@
 #ifndef KV_RUNFORMAT_H
 #define KV_RUNFORMAT_H
 
-#include "engine/base/crc.h"
+#include "engine/base/hash.h"
 #include "engine/base/key.h"
 #include "engine/base/types.h"
 #include "engine/index/run.h"

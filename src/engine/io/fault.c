@@ -38,7 +38,7 @@
 
 #include "common/file_perm.h"
 #include "compat.h"
-#include "engine/base/address.h"
+#include "engine/base/types.h"
 #include "engine/base/worker.h"
 #include "engine/io/fault.h"
 #include "engine/io/io.h"
@@ -99,6 +99,7 @@ static char *boot_id_setting;
 static int	write_buffer_units;
 static int	server_version_setting;
 static int	space_setting = -1;
+int			kv_test_value_file_kb = 0;
 
 static Fault faults[MAX_FAULTS];
 static int	nfaults;

@@ -31,7 +31,6 @@
 
 #include "common/file_perm.h"
 #include "compat.h"
-#include "engine/base/server.h"
 #include "engine/base/types.h"
 #include "engine/io/fault.h"
 #include "engine/io/internal.h"

@@ -31,8 +31,8 @@
 
 #include "clock.h"
 #include "compat.h"
-#include "engine/base/server.h"
 #include "engine/base/types.h"
+#include "engine/engine.h"
 #include "engine/io/fault.h"
 #include "engine/io/internal.h"
 #include "engine/io/io.h"

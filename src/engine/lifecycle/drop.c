@@ -26,7 +26,6 @@
 #include "storage/fd.h"
 #include "utils/hsearch.h"
 
-#include "engine/base/area.h"
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"

@@ -33,8 +33,7 @@
 #include "utils/timestamp.h"
 
 #include "clock.h"
-#include "engine/base/area.h"
-#include "engine/base/label.h"
+#include "engine/base/error.h"
 #include "engine/base/progress.h"
 #include "engine/base/shared.h"
 #include "engine/base/types.h"

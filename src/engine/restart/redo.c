@@ -33,7 +33,7 @@
 #include "compat.h"
 #include "report.h"
 #include "engine/checkpoint/checkpoint.h"
-#include "engine/base/attempt.h"
+#include "engine/base/error.h"
 #include "engine/base/hash.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"

@@ -33,7 +33,7 @@
 #include "utils/guc.h"
 
 #include "compat.h"
-#include "engine/base/crc.h"
+#include "engine/base/hash.h"
 #include "engine/base/shared.h"
 #include "engine/durable/durable.h"
 #include "engine/engine.h"

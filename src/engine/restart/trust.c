@@ -47,7 +47,7 @@
 #include "access/xlog.h"
 #include "storage/fd.h"
 
-#include "engine/base/attempt.h"
+#include "engine/base/error.h"
 #include "engine/base/types.h"
 #include "engine/durable/durable.h"
 #include "engine/format/format.h"

@@ -14,7 +14,7 @@
  */
 #include "postgres.h"
 
-#include "engine/base/area.h"
+#include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/index/memtable.h"
 #include "engine/index/run.h"

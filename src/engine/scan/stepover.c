@@ -24,7 +24,7 @@
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
-#include "engine/base/area.h"
+#include "engine/base/shared.h"
 #include "engine/base/key.h"
 #include "engine/base/types.h"
 #include "engine/index/memtable.h"

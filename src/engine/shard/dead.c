@@ -7,7 +7,7 @@
  */
 #include "postgres.h"
 
-#include "engine/base/area.h"
+#include "engine/base/shared.h"
 #include "engine/base/key.h"
 #include "engine/shard/dead.h"
 #include "utils/guc.h"

@@ -15,7 +15,6 @@
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 
-#include "engine/base/area.h"
 #include "engine/base/hash.h"
 #include "engine/base/key.h"
 #include "engine/base/shared.h"

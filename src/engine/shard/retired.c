@@ -28,7 +28,7 @@
 
 #include "access/transam.h"
 
-#include "engine/base/area.h"
+#include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/format/format.h"
 #include "engine/shard/retired.h"

@@ -30,7 +30,7 @@
 #include "utils/dsa.h"
 #include "utils/hsearch.h"
 
-#include "engine/base/area.h"
+#include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/engine.h"
 #include "engine/format/format.h"

@@ -13,7 +13,7 @@
  */
 #include "postgres.h"
 
-#include "engine/base/area.h"
+#include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/shard/retired.h"
 #include "engine/shard/shard.h"

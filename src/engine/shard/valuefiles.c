@@ -8,7 +8,7 @@
  */
 #include "postgres.h"
 
-#include "engine/base/area.h"
+#include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/format/format.h"
 #include "engine/shard/shard.h"

@@ -13,7 +13,7 @@
 #include "utils/timestamp.h"
 
 #include "clock.h"
-#include "engine/base/label.h"
+#include "engine/base/error.h"
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/io/io.h"

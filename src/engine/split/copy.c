@@ -10,7 +10,7 @@
 
 #include "access/transam.h"
 
-#include "engine/base/area.h"
+#include "engine/base/shared.h"
 #include "engine/base/key.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"

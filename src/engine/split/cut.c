@@ -16,7 +16,7 @@
 #include "utils/memutils.h"
 
 #include "engine/base/key.h"
-#include "engine/base/label.h"
+#include "engine/base/error.h"
 #include "engine/base/types.h"
 #include "engine/index/memtable.h"
 #include "engine/index/run.h"

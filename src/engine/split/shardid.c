@@ -22,8 +22,8 @@
 
 #include "utils/guc.h"
 
-#include "engine/base/area.h"
-#include "engine/base/label.h"
+#include "engine/base/shared.h"
+#include "engine/base/error.h"
 #include "engine/base/types.h"
 #include "engine/shard/dead.h"
 #include "engine/split/internal.h"

@@ -21,8 +21,8 @@
 #include "utils/timestamp.h"
 
 #include "clock.h"
-#include "engine/base/area.h"
-#include "engine/base/label.h"
+#include "engine/base/shared.h"
+#include "engine/base/error.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/flush/flush.h"

@@ -8,7 +8,7 @@
 #include "storage/latch.h"
 
 #include "compat.h"
-#include "engine/base/label.h"
+#include "engine/base/error.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/engine.h"

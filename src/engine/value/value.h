@@ -5,7 +5,7 @@
  * Descriptors are cached per process by the store's cache id (opening).  Locks:  takes none.
  * Errors: a value that does not match is an ERROR (XX001) that names file, offset and key.
  *
- * States of a value file (base/address.h):
+ * States of a value file (base/types.h):
  *
  *		(none) ──made──▸ OPEN ──next one made──▸ CLOSED ──nothing names it──▸ RETIRED ──▸ gone
  *

@@ -11,7 +11,6 @@
 #include "utils/memutils.h"
 
 #include "clock.h"
-#include "engine/base/crc.h"
 #include "engine/base/hash.h"
 #include "engine/base/shared.h"
 #include "engine/base/types.h"

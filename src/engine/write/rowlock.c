@@ -33,7 +33,7 @@
 #include "utils/rel.h"
 
 #include "compat.h"
-#include "engine/base/area.h"
+#include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/engine.h"
 #include "engine/index/memtable.h"

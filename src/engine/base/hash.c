@@ -1,5 +1,5 @@
 /*
- * crc.c
+ * hash.c
  *		CRC-32C of long pieces of memory.
  *
  * The processor's CRC instruction takes three cycles, but one can begin in each, so three
@@ -8,7 +8,7 @@
  */
 #include "postgres.h"
 
-#include "engine/base/crc.h"
+#include "engine/base/hash.h"
 
 static pg_crc32c
 crc_plain(pg_crc32c crc, const void *data, Size len)
