@@ -25,7 +25,6 @@
 #include "engine/index/memtable.h"
 #include "engine/index/run.h"
 #include "engine/io/io.h"
-#include "engine/io/machine.h"
 #include "engine/lifecycle/lifecycle.h"
 #include "engine/maintainer.h"
 #include "engine/restart/restart.h"

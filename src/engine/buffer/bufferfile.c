@@ -36,7 +36,6 @@
 #include "engine/base/wait.h"
 #include "engine/base/worker.h"
 #include "engine/format/format.h"
-#include "engine/io/fault.h"
 #include "engine/io/io.h"
 #include "engine/buffer/buffer.h"
 
@@ -276,7 +275,7 @@ read_header(KvBufferFileHeader *header)
 		header->nunits > 0 && len == geometry_of(header).length;
 }
 
-/* Reads the whole file, since an unreadable page would be a PANIC at its first use (io/guard.c). */
+/* Reads the whole file, since an unreadable page would be a PANIC at its first use (io/map.c). */
 bool
 kv_buffers_are_sound(void)
 {

@@ -17,7 +17,6 @@
 #include "engine/base/worker.h"
 #include "engine/cache/cache.h"
 #include "engine/format/format.h"
-#include "engine/io/fault.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
 #include "engine/buffer/buffer.h"

@@ -37,7 +37,6 @@
 #include "engine/base/types.h"
 #include "engine/cache/cache.h"
 #include "engine/io/io.h"
-#include "engine/io/machine.h"
 
 #define KV_AROUND_KB		64		/* the default */
 #define KV_MOST_AROUND_KB	1024

@@ -16,7 +16,7 @@
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/compact/internal.h"
-#include "engine/io/fault.h"
+#include "engine/io/io.h"
 #include "engine/buffer/buffer.h"
 #include "engine/value/value.h"
 

@@ -34,7 +34,7 @@ typedef struct KvImage
 typedef struct KvProof
 {
 	char		boot_id[40];	/* of the running kernel */
-	uint64		mount;			/* of the directory "kvfdw"; see io/identity.c */
+	uint64		mount;			/* of the directory "kvfdw"; see io/file.c */
 	uint64		superblock;
 	uint64		inode;			/* of the witness file */
 	int64		changed_sec;	/* its last change */

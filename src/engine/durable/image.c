@@ -55,7 +55,6 @@
 #include "engine/engine.h"
 #include "engine/format/format.h"
 #include "engine/flush/flush.h"
-#include "engine/io/fault.h"
 #include "engine/io/io.h"
 #include "engine/shard/retired.h"
 #include "engine/shard/shard.h"

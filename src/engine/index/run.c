@@ -11,7 +11,7 @@
  *    misplaced page is detected.  A page is verified, and its layout proved to be inside it,
  *    before any other use, once per mapping.
  *  - I 11: a page that the kernel cannot read, whether for the first time or again, is an
- *    ERROR. The mapping is guarded (io/guard.c): loads from such a page return zeros, and every
+ *    ERROR. The mapping is guarded (io/map.c): loads from such a page return zeros, and every
  *    function here checks, before it returns, whether that has happened.  The caller reads the
  *    key that kv_run_entry points to later, so it calls kv_run_trust() when it has finished
  *    with keys.  The run is then mapped again when it is next pinned.

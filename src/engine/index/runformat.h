@@ -182,7 +182,7 @@ page_prefixes(const char *page)
 }
 
 /*
- * The layout of a verified page.  In a mapped page any load may return zeros (io/guard.c), so
+ * The layout of a verified page.  In a mapped page any load may return zeros (io/map.c), so
  * no result here may point out of the page.
  */
 static inline void

@@ -40,7 +40,6 @@
 #include "compat.h"
 #include "engine/base/types.h"
 #include "engine/base/worker.h"
-#include "engine/io/fault.h"
 #include "engine/io/io.h"
 #include "miscadmin.h"
 #include "storage/latch.h"

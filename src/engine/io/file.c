@@ -1,10 +1,12 @@
 /*
  * file.c
- *		Files that stay open, and maps; io.h is the contract.
+ *		Files that stay open, and what identifies a file and its file system; io.h is the
+ *		contract.
  *
  * Other files of the module: small.c has files that are read or written whole, and directories;
- * ring.c has batches of direct I/O and their rings; call.c is shared by all of them; fault.c
- * injects faults.
+ * map.c has mapped files; ring.c has batches of direct I/O and their rings; writeback.c waits for
+ * pages; call.c is shared by all of them; machine.c has the memory that the server may use;
+ * fault.c injects faults.
  *
  * Descriptors are obtained in three ways, depending on the caller:
  *
@@ -32,7 +34,6 @@
 #include "common/file_perm.h"
 #include "compat.h"
 #include "engine/base/types.h"
-#include "engine/io/fault.h"
 #include "engine/io/internal.h"
 #include "engine/io/io.h"
 #include "miscadmin.h"
@@ -42,6 +43,7 @@
 #ifndef STATX_DIOALIGN
 #define STATX_DIOALIGN		0x00002000U
 #endif
+#define KV_STATX_MNT_ID_UNIQUE	0x4000	/* newer than some headers */
 
 /* Offset of stx_dio_offset_align in statx()'s result; old headers do not name it. */
 #define STATX_DIO_MEM_ALIGN_AT		0x98
@@ -517,46 +519,81 @@ kv_io_data_end(File file, uint64 from)
 	}
 }
 
-/* ---- memory maps ---- */
+/* ---- identity of a file, and of the mount of its file system ---- */
 
-void *
-kv_io_map(const char *path, bool writable, Size *len, KvIoKind kind)
+/*
+ * Pages that were written and not synced belong to the mounted file system: they are lost when
+ * it is unmounted, shut down by an error, or replaced by a snapshot.  Either of two numbers
+ * proves that the file system has been mounted all the time, because a kernel never uses one
+ * twice:
+ *
+ *  - the mount's unique id (Linux 6.8);
+ *  - the inode of the file system's directory in sysfs, which is created at each mount (ext4,
+ *    xfs, f2fs).  It outlives a container, whose mounts do not.
+ *
+ * A file is the same if it has its inode and was not changed since: a copy of it, or another
+ * file of its name, has another change time.
+ */
+/* The inode of the mounted file system's directory in sysfs; 0 if there is none. */
+static uint64
+sysfs_inode(dev_t device)
 {
-	int			err = kv_fault(kind, NULL);
-	int			fd = -1;
-	struct stat info;
-	void	   *addr = MAP_FAILED;
+	static const char *const kinds[] = {"ext4", "xfs", "f2fs"};
+	char		link[64];
+	char		target[MAXPGPATH];
+	ssize_t		len;
+	const char *name;
 
-	info.st_size = 0;
-	if (err == 0)
+	snprintf(link, sizeof(link), "/sys/dev/block/%u:%u", major(device), minor(device));
+	len = readlink(link, target, sizeof(target) - 1);
+	if (len <= 0)
+		return 0;
+	target[len] = '\0';
+	name = last_dir_separator(target);
+	if (name == NULL)
+		return 0;
+	for (int i = 0; i < lengthof(kinds); i++)
 	{
-		fd = BasicOpenFile(path, PG_BINARY | (writable ? O_RDWR : O_RDONLY));
-		if (fd < 0 || fstat(fd, &info) != 0)
-			err = errno;
+		char		path[MAXPGPATH];
+		struct stat info;
+
+		snprintf(path, sizeof(path), "/sys/fs/%s/%s", kinds[i], name + 1);
+		if (stat(path, &info) == 0)
+			return info.st_ino;
 	}
-	if (err == 0)
-	{
-		addr = mmap(NULL, info.st_size, writable ? PROT_READ | PROT_WRITE : PROT_READ,
-					writable ? MAP_SHARED : MAP_PRIVATE, fd, 0);
-		if (addr == MAP_FAILED)
-			err = errno;
-	}
-	if (fd >= 0)
-		close(fd);
-	kv_io_stat_add(kind, err == 0 ? info.st_size : 0, err == ENOENT ? 0 : err);
-	if (err != 0)
-	{
-		errno = err;
-		return NULL;
-	}
-	*len = info.st_size;
-	return addr;
+	return 0;
 }
 
 void
-kv_io_unmap(void *addr, Size len)
+kv_io_identify_mount(const char *path, uint64 *mount, uint64 *superblock)
 {
-	(void) munmap(addr, len);
+	struct statx info;
+
+	*mount = *superblock = 0;
+	if (statx(AT_FDCWD, path, 0, STATX_BASIC_STATS | KV_STATX_MNT_ID_UNIQUE, &info) != 0)
+		kv_io_error(ERROR, errno, path, "stat");
+#ifdef STATX_MNT_ID
+	if (info.stx_mask & KV_STATX_MNT_ID_UNIQUE)
+		*mount = info.stx_mnt_id;
+#endif
+	*superblock = sysfs_inode(makedev(info.stx_dev_major, info.stx_dev_minor));
+}
+
+bool
+kv_io_identify_file(const char *path, uint64 *inode, int64 *changed_sec, uint32 *changed_nsec)
+{
+	struct stat info;
+
+	if (stat(path, &info) != 0)
+	{
+		if (errno != ENOENT)
+			kv_io_error(ERROR, errno, path, "stat");
+		return false;
+	}
+	*inode = info.st_ino;
+	*changed_sec = info.st_ctim.tv_sec;
+	*changed_nsec = info.st_ctim.tv_nsec;
+	return true;
 }
 
 /* ---- buffers ---- */

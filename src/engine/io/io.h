@@ -254,7 +254,7 @@ extern int	kv_io_try_write_back_all(const char *directory);
  */
 extern void kv_io_require_write_back(const char *path);
 
-/* ---- identity of a file, and of a mount (identity.c) ---- */
+/* ---- identity of a file, and of a mount ---- */
 /* Numbers that identify the mounted file system of a path; 0: not known. */
 extern void kv_io_identify_mount(const char *path, uint64 *mount, uint64 *superblock);
 /* Inode and change time; false if there is no such file. */
@@ -267,7 +267,7 @@ extern void *kv_io_map(const char *path, bool writable, Size *len, KvIoKind kind
 extern void kv_io_unmap(void *addr, Size len);
 
 /*
- * Guards of mappings against unreadable pages (guard.c).  The struct is the caller's memory,
+ * Guards of mappings against unreadable pages (map.c).  The struct is the caller's memory,
  * and must exist from kv_io_guard to kv_io_unguard.
  *
  * With kv_io_guard the owner compares kv_io_guard_failures with 0 after it has read.  If it is
@@ -387,8 +387,32 @@ extern void kv_io_gucs(void);
 /* Set all counters to 0, while other processes may count. */
 extern void kv_io_stats_reset(void);
 
-/* ---- stop points ---- */
+/* ---- the machine (machine.c) ---- */
+#define KV_MACHINE_GROUPS	"/proc/self/cgroup"
+#define KV_MACHINE_ROOT		"/sys/fs/cgroup"
+
+/* Bytes of memory of the machine, or of the control group that the first of these files names. */
+extern uint64 kv_machine_memory(const char *groups_path, const char *root);
+/* Bytes of it that are unused at this moment, by processes and by the page cache. */
+extern uint64 kv_machine_idle(const char *groups_path, const char *root);
+
+/* ---- faults and stop points of test builds (fault.c); elsewhere a call site costs nothing ---- */
 #ifdef KVFDW_FAULTS
+/*
+ * Count one call of this kind and act on kvfdw.fault.  Returns 0 or the errno
+ * with which the call must fail; 'short' halves *len (len may be NULL where a
+ * call has no length), 'delay' and 'kill' act at once.  Never raises.
+ */
+extern int	kv_fault(KvIoKind kind, Size *len);
+/* Is the last counted call to find other bytes in the page cache?  Then change them. */
+extern bool kv_fault_rots(void);
+extern void kv_fault_rot(char *bytes, int len);
+extern void kv_fault_gucs(void);
+extern bool kv_fault_skips(const char *step);
+extern const char *kv_fault_boot_id(void);	/* NULL: the kernel's own */
+extern int	kv_fault_server_version(void);	/* 0: the server's own */
+extern int	kv_fault_buffer_units(void); /* 0: as the settings say */
+extern int64 kv_fault_space(void);	/* bytes; -1: as the file system says */
 /*
  * Do what kvfdw.stop_points says for this name: nothing, kill this process, wait, or raise.  A
  * wait outside the postmaster serves interrupts.
@@ -396,6 +420,15 @@ extern void kv_io_stats_reset(void);
 extern void kv_stop_point(const char *name);
 #define KV_STOP_POINT(name) kv_stop_point(name)
 #else
+#define kv_fault(kind, len)	(0)
+#define kv_fault_rots() false
+#define kv_fault_rot(bytes, len) ((void) 0)
+#define kv_fault_gucs()		((void) 0)
+#define kv_fault_skips(step) false
+#define kv_fault_boot_id()	((const char *) NULL)
+#define kv_fault_server_version() 0
+#define kv_fault_buffer_units() 0
+#define kv_fault_space() (-1)
 #define KV_STOP_POINT(name) ((void) 0)
 #endif
 

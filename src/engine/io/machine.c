@@ -13,7 +13,7 @@
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
-#include "engine/io/machine.h"
+#include "engine/io/io.h"
 
 /* Read the beginning of a file, as a string; false: it cannot be read. */
 static bool

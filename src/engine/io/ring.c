@@ -33,7 +33,6 @@
 #include "compat.h"
 #include "engine/base/types.h"
 #include "engine/engine.h"
-#include "engine/io/fault.h"
 #include "engine/io/internal.h"
 #include "engine/io/io.h"
 #include "miscadmin.h"

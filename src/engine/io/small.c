@@ -15,10 +15,10 @@
 #include "common/file_perm.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
-#include "engine/io/fault.h"
 #include "engine/io/internal.h"
 #include "engine/io/io.h"
 #include "miscadmin.h"
+#include "utils/pidfile.h"
 
 /* Holes are punched in multiples of this. */
 #define RELEASE_UNIT		(64 * 1024)
@@ -264,6 +264,23 @@ kv_io_read_through(const char *path, KvIoKind kind)
 	pfree(buffer);
 	kv_io_stat_add(kind, bytes, err);
 	return err;
+}
+
+/* Reads line LOCK_FILE_LINE_PM_STATUS of postmaster.pid. */
+bool
+kv_io_server_stops(void)
+{
+	char		text[2 * MAXPGPATH];
+	int			len = kv_io_peek("postmaster.pid", text, sizeof(text) - 1);
+	char	   *line = text;
+
+	text[Max(len, 0)] = '\0';
+	for (int i = 1; line != NULL && i < LOCK_FILE_LINE_PM_STATUS; i++)
+	{
+		line = strchr(line, '\n');
+		line = line != NULL ? line + 1 : NULL;
+	}
+	return line != NULL && strncmp(line, PM_STATUS_STOPPING, strlen(PM_STATUS_STOPPING)) == 0;
 }
 
 int

@@ -23,7 +23,6 @@
 #include "storage/fd.h"
 
 #include "engine/io/internal.h"
-#include "engine/io/fault.h"
 #include "engine/io/io.h"
 
 #define WRITE_AND_WAIT	(SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | \

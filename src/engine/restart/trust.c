@@ -13,7 +13,7 @@
  * is proven to be the same, and complete:
  *
  *  - The kernel has not been restarted: its boot id.
- *  - The file system has been mounted all the time (io/identity.c).
+ *  - The file system has been mounted all the time (io/file.c).
  *  - The directory is not a copy, nor was a copy put back into it: a file in it, the witness,
  *    is still the one that the control file describes.
  *  - No sync has failed, after which pages that were not written count as written: a process
@@ -51,7 +51,6 @@
 #include "engine/base/types.h"
 #include "engine/durable/durable.h"
 #include "engine/format/format.h"
-#include "engine/io/fault.h"
 #include "engine/io/io.h"
 #include "engine/restart/restart.h"
 #include "engine/shard/shard.h"

@@ -11,7 +11,6 @@
 #include "engine/base/types.h"
 #include "engine/cache/cache.h"
 #include "engine/format/format.h"
-#include "engine/io/fault.h"
 #include "engine/io/io.h"
 #include "engine/scan/internal.h"
 #include "engine/scan/scan.h"

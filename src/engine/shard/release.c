@@ -13,7 +13,6 @@
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/format/format.h"
-#include "engine/io/fault.h"
 #include "engine/io/io.h"
 #include "engine/shard/retired.h"
 #include "engine/shard/shard.h"

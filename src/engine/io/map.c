@@ -1,6 +1,6 @@
 /*
- * guard.c
- *		Handles mapped pages that the kernel cannot read.
+ * map.c
+ *		Mapped files, and mapped pages that the kernel cannot read.
  *
  * A load from a mapped page that is unreadable (the device fails, the file was cut) is a
  * SIGBUS, whose default action takes the whole server down.  Guarded mappings prevent that:
@@ -22,10 +22,13 @@
  */
 #include "postgres.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "engine/io/internal.h"
 #include "engine/io/io.h"
 
 volatile sig_atomic_t kv_io_guard_failures = 0;
@@ -33,6 +36,48 @@ volatile sig_atomic_t kv_io_guard_failures = 0;
 static KvIoGuard *volatile guards = NULL;
 static struct sigaction former;
 static uintptr_t page_size;
+
+void *
+kv_io_map(const char *path, bool writable, Size *len, KvIoKind kind)
+{
+	int			err = kv_fault(kind, NULL);
+	int			fd = -1;
+	struct stat info;
+	void	   *addr = MAP_FAILED;
+
+	info.st_size = 0;
+	if (err == 0)
+	{
+		fd = BasicOpenFile(path, PG_BINARY | (writable ? O_RDWR : O_RDONLY));
+		if (fd < 0 || fstat(fd, &info) != 0)
+			err = errno;
+	}
+	if (err == 0)
+	{
+		addr = mmap(NULL, info.st_size, writable ? PROT_READ | PROT_WRITE : PROT_READ,
+					writable ? MAP_SHARED : MAP_PRIVATE, fd, 0);
+		if (addr == MAP_FAILED)
+			err = errno;
+	}
+	if (fd >= 0)
+		close(fd);
+	kv_io_stat_add(kind, err == 0 ? info.st_size : 0, err == ENOENT ? 0 : err);
+	if (err != 0)
+	{
+		errno = err;
+		return NULL;
+	}
+	*len = info.st_size;
+	return addr;
+}
+
+void
+kv_io_unmap(void *addr, Size len)
+{
+	(void) munmap(addr, len);
+}
+
+/* ---- guards ---- */
 
 /* Act as if there were no handler. */
 static void
