@@ -213,7 +213,7 @@ is_outside(const KvCheck *check, KvKey key)
 	if (kv_key_order(&key, &check->lo) >= 0 &&
 		(check->hi.data == NULL || kv_key_order(&key, &check->hi) < 0))
 		return false;
-	return kv_shard(check->store, check->shard_id)->bounds_since <= check->map_number;
+	return kv_shard(check->store, check->shard_id)->place.bounds_since <= check->map_number;
 }
 
 /* Check every entry of one run: its key against the shard's range, and its value. */
@@ -418,9 +418,9 @@ check_logs(KvCheck *check)
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	first = shard->files.first_log;
-	last = shard->log_number;
+	last = shard->log.number;
 	generation = pg_atomic_read_u32(&shard->generation);
-	if (shard->bounds_since == KV_NOT_IN_MAP)
+	if (shard->place.bounds_since == KV_NOT_IN_MAP)
 		last = first;			/* its files are being removed */
 	LWLockRelease(&shard->lock);
 	if (last > first)
@@ -450,7 +450,7 @@ lacks_bytes(KvShard *shard, KvAddress address, const struct stat *file)
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	value_file = kv_value_file_find(shard, address);
-	lacks = value_file != NULL && shard->bounds_since != KV_NOT_IN_MAP &&
+	lacks = value_file != NULL && shard->place.bounds_since != KV_NOT_IN_MAP &&
 		(file == NULL || address + file->st_size < kv_value_file_end(shard, value_file));
 	LWLockRelease(&shard->lock);
 	return lacks;
@@ -499,7 +499,7 @@ list_addresses(KvStore *store, Size *n)
 	kv_each_shard(store, i)
 	{
 		KvShard    *shard = kv_shard(store, i);
-		Size		wanted = *n + shard->nvalue_files + shard->nretired;
+		Size		wanted = *n + shard->values.n + shard->retired.n;
 
 		if (wanted > room)
 		{
@@ -507,9 +507,9 @@ list_addresses(KvStore *store, Size *n)
 			addresses = repalloc_huge(addresses, room * sizeof(KvAddress));
 		}
 		LWLockAcquire(&shard->lock, LW_SHARED);
-		for (int c = 0; c < shard->nvalue_files && *n < room; c++)
+		for (int c = 0; c < shard->values.n && *n < room; c++)
 			addresses[(*n)++] = kv_value_files(shard)[c].value_file.address;
-		for (int c = 0; c < shard->nretired && *n < room; c++)
+		for (int c = 0; c < shard->retired.n && *n < room; c++)
 			addresses[(*n)++] = kv_retired(shard)[c].value_file.address;
 		LWLockRelease(&shard->lock);
 	}
@@ -532,7 +532,7 @@ is_of_some_shard(KvStore *store, KvAddress address)
 		KvShard    *shard = kv_shard(store, i);
 
 		LWLockAcquire(&shard->lock, LW_SHARED);
-		found = address == shard->next_address || shard->compactor != 0 ||
+		found = address == shard->values.next || shard->roles.compactor != 0 ||
 			kv_value_file_find(shard, address) != NULL ||
 			kv_retired_find(shard, address) != NULL;
 		LWLockRelease(&shard->lock);
@@ -572,7 +572,7 @@ check_directory(KvCheck *check)
 	for (int i = 0; i < found.n; i++)
 	{
 		const KvFoundFile *file = &found.files[i];
-		uint32		map = pg_atomic_read_u32(&store->map_number);
+		uint32		map = pg_atomic_read_u32(&store->map.number);
 		char		path[MAXPGPATH];
 
 		CHECK_FOR_INTERRUPTS();
@@ -587,7 +587,7 @@ check_directory(KvCheck *check)
 		if (access(path, F_OK) != 0)
 			continue;
 		pg_read_barrier();
-		if (kv_map_is_done(store) && map == pg_atomic_read_u32(&store->map_number))
+		if (kv_map_is_done(store) && map == pg_atomic_read_u32(&store->map.number))
 			report_problem(check, path, 0, "file belongs to no shard");
 	}
 	pfree(addresses);

@@ -177,7 +177,7 @@ maintain_store(KvStore *store, void *arg)
 		KvJobResult result = {0};
 
 		/* a shard that a compactor works on continues without help */
-		if (kv_shard(store, i)->compactor == 0 && !ShutdownRequestPending)
+		if (kv_shard(store, i)->roles.compactor == 0 && !ShutdownRequestPending)
 			kv_shard_compact(store, i, &plan, &result);
 		kv_free_if_due();
 	}

@@ -86,7 +86,7 @@ add_value_files(KvShard *shard, KvAddress *addresses, int *n, KvStoreStats *stat
 	int			before = *n;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	for (int i = 0; i < shard->nvalue_files; i++)
+	for (int i = 0; i < shard->values.n; i++)
 	{
 		const KvShardValueFile *value_file = &kv_value_files(shard)[i];
 		KvAddress	address = value_file->value_file.address;
@@ -102,8 +102,8 @@ add_value_files(KvShard *shard, KvAddress *addresses, int *n, KvStoreStats *stat
 		stats->value_files++;
 		stats->value_file_bytes += kv_value_file_end(shard, value_file) - address;
 	}
-	stats->retired_value_files += shard->nretired;
-	for (int i = 0; i < shard->nretired; i++)
+	stats->retired_value_files += shard->retired.n;
+	for (int i = 0; i < shard->retired.n; i++)
 		stats->retired_bytes += kv_retired(shard)[i].taken;
 	LWLockRelease(&shard->lock);
 	if (*n > before)
@@ -133,7 +133,7 @@ describe(KvStore *store, KvStoreStats *stats)
 	stats->rows = kv_store_row_estimate(store);
 
 	/* read before the lists, so that files released in between are not counted twice */
-	stats->retired_bytes = pg_atomic_read_u64(&store->freeing);
+	stats->retired_bytes = pg_atomic_read_u64(&store->space.freeing);
 	KV_STOP_POINT("stat_freeing");
 	kv_each_shard(store, i)
 	{
@@ -150,7 +150,7 @@ describe(KvStore *store, KvStoreStats *stats)
 	stats->unsorted_bytes = space.all.unsorted;
 	stats->space_bound = space.bound == PG_UINT64_MAX ? space.bound :
 		space.bound + space.given_up + space.granted;
-	stats->space_waits_for = kv_space_wait_names[pg_atomic_read_u32(&store->space_waits)];
+	stats->space_waits_for = kv_space_wait_names[pg_atomic_read_u32(&store->space.waits)];
 	if (stats->retired_bytes > 0)
 		stats->retired_waits_for = kv_retired_wait_names[waits];
 }

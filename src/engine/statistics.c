@@ -42,8 +42,8 @@
 static uint64
 changes_since(KvStore *store)
 {
-	uint64		changes = pg_atomic_read_u64(&store->changes);
-	uint64		analyzed = pg_atomic_read_u64(&store->changes_analyzed);
+	uint64		changes = pg_atomic_read_u64(&store->statistics.changes);
+	uint64		analyzed = pg_atomic_read_u64(&store->statistics.analyzed);
 
 	return changes > analyzed ? changes - analyzed : 0;
 }
@@ -66,7 +66,7 @@ kv_changes_of(Oid dboid)
 		changes->relid = store->key.relid;
 		changes->generation = store->key.generation;
 		changes->since = changes_since(store);
-		changes->analyzed = pg_atomic_read_u32(&store->analyzed) != 0;
+		changes->analyzed = pg_atomic_read_u32(&store->statistics.done) != 0;
 		changes->rows = kv_store_row_estimate(store);
 		result = lappend(result, changes);
 	}
@@ -85,7 +85,7 @@ kv_changes_again(Oid dboid, KvChanges *changes)
 	if (store != NULL)
 	{
 		changes->since = changes_since(store);
-		changes->analyzed = pg_atomic_read_u32(&store->analyzed) != 0;
+		changes->analyzed = pg_atomic_read_u32(&store->statistics.done) != 0;
 	}
 	LWLockRelease(&kv_registry->lock);
 }
@@ -98,7 +98,7 @@ kv_changes_need(Oid dboid, const KvChanges *changes, uint64 needed)
 	LWLockAcquire(&kv_registry->lock, LW_SHARED);
 	store = kv_store_find(dboid, changes->relid, changes->generation);
 	if (store != NULL)
-		pg_atomic_write_u64(&store->changes_needed, needed);
+		pg_atomic_write_u64(&store->statistics.needed, needed);
 	LWLockRelease(&kv_registry->lock);
 }
 
@@ -111,7 +111,7 @@ kv_analyze_attend(void)
 uint64
 kv_changes_now(KvStore *store)
 {
-	uint64		changes = pg_atomic_read_u64(&store->changes);
+	uint64		changes = pg_atomic_read_u64(&store->statistics.changes);
 
 	KV_STOP_POINT("analyze");
 	return changes;
@@ -120,8 +120,8 @@ kv_changes_now(KvStore *store)
 void
 kv_changes_analyzed(KvStore *store, uint64 changes)
 {
-	pg_atomic_write_u64(&store->changes_analyzed, changes);
-	pg_atomic_write_u32(&store->analyzed, 1);
+	pg_atomic_write_u64(&store->statistics.analyzed, changes);
+	pg_atomic_write_u32(&store->statistics.done, 1);
 }
 
 /* ---- the maintainer ---- */
@@ -156,7 +156,7 @@ begin_round(List *stores)
 		KvStore    *store = lfirst(cell);
 
 		if (!store->shape.unusable &&
-			changes_since(store) >= pg_atomic_read_u64(&store->changes_needed))
+			changes_since(store) >= pg_atomic_read_u64(&store->statistics.needed))
 			databases = list_append_unique_oid(databases, store->key.dboid);
 	}
 	MemoryContextSwitchTo(old);
@@ -235,5 +235,5 @@ kv_statistics_look_again(List *stores)
 	ListCell   *cell;
 
 	foreach(cell, stores)
-		pg_atomic_write_u64(&((KvStore *) lfirst(cell))->changes_needed, 0);
+		pg_atomic_write_u64(&((KvStore *) lfirst(cell))->statistics.needed, 0);
 }

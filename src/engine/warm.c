@@ -98,8 +98,8 @@ written_parts(KvShard *shard, KvExtent **parts)
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	unwritten = kv_shard_unwritten(shard);
-	*parts = palloc(sizeof(KvExtent) * Max(shard->nvalue_files, 1));
-	for (int i = shard->nvalue_files - 1; i >= 0; i--)
+	*parts = palloc(sizeof(KvExtent) * Max(shard->values.n, 1));
+	for (int i = shard->values.n - 1; i >= 0; i--)
 	{
 		const KvShardValueFile *value_file = &kv_value_files(shard)[i];
 		KvExtent	part = {value_file->value_file.address, kv_value_file_end(shard, value_file)};

@@ -9,7 +9,7 @@
  *
  * Lock order, outermost first; a process that holds a lock takes none to the left of it:
  *
- *     KvRegistry.lock → KvStore.map_lock → KvShard.extend_lock → KvShard.lock → KvBufferPool.lock
+ *     KvRegistry.lock → KvStore.map.lock → KvShard.extend_lock → KvShard.lock → KvBufferPool.lock
  *     KvShard.commit_lock  →  KvShard.lock
  */
 #ifndef KV_SHARED_H

@@ -78,7 +78,7 @@ set_logged(int buffer, uint32 n)
 bool
 kv_commit_note_write(KvStore *store, uint32 shard_id)
 {
-	int			open = kv_shard(store, shard_id)->open_buffer;
+	int			open = kv_shard(store, shard_id)->buffers.open;
 	const KvWriteBuffer *buffer = &kv_buffers[open];
 	KvTouchKey	key = {store, shard_id};
 	bool		found;
@@ -224,17 +224,17 @@ static void
 sync_values(KvStore *store, uint32 shard_id)
 {
 	KvShard    *shard = kv_shard(store, shard_id);
-	uint64		writes = pg_atomic_read_u64(&shard->writes);
+	uint64		writes = pg_atomic_read_u64(&shard->buffers.writes);
 
 	/* one sync serves all processes whose values were written before it began */
 	LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);
-	if (shard->writes_synced < writes)
+	if (shard->buffers.synced < writes)
 	{
 		KvUnsynced *files;
 		bool		named = true;
 		int			n;
 
-		writes = pg_atomic_read_u64(&shard->writes);
+		writes = pg_atomic_read_u64(&shard->buffers.writes);
 		n = kv_values_unsynced(shard, &files);
 		KV_STOP_POINT("values_syncing");
 		for (int i = 0; i < n && !kv_fault_skips("data_sync"); i++)
@@ -246,7 +246,7 @@ sync_values(KvStore *store, uint32 shard_id)
 			kv_values_sync_names(&store->key);
 		kv_values_synced(shard, files, n);
 		pfree(files);
-		shard->writes_synced = writes;
+		shard->buffers.synced = writes;
 	}
 	LWLockRelease(&shard->extend_lock);
 }
@@ -345,7 +345,7 @@ log_shard(const KvTouch *touch, KvFinds *finds)
 		else if (unsynced)
 		{
 			/* large values do not count as writes of buffers */
-			pg_atomic_fetch_add_u64(&shard->writes, 1);
+			pg_atomic_fetch_add_u64(&shard->buffers.writes, 1);
 			sync_values(store, shard_id);
 			synced = true;
 		}

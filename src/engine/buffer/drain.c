@@ -272,7 +272,7 @@ kv_buffer_finish(int i)
 		kv_buffer_unclaim(i, err);
 		return err;
 	}
-	pg_atomic_fetch_add_u64(&shard->writes, 1);
+	pg_atomic_fetch_add_u64(&shard->buffers.writes, 1);
 	if (store->shape.wal == KV_WAL_KEYS && !RecoveryInProgress())
 		kv_commit_log_batch(i);
 	KV_STOP_POINT("buffer_before_free");
@@ -280,7 +280,7 @@ kv_buffer_finish(int i)
 	kv_stat_add(store, KV_COUNT_DEVICE_WRITE_BYTES, buffer->capacity);
 
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	for (link = &shard->sealed_buffers; *link != i; link = &kv_buffers[*link].next)
+	for (link = &shard->buffers.sealed; *link != i; link = &kv_buffers[*link].next)
 		;
 	*link = buffer->next;
 	LWLockRelease(&shard->lock);
@@ -337,7 +337,7 @@ seal_open_buffer(int i, KvStore *store, uint32 shard_id)
 
 	KV_STOP_POINT("evict_pinned");
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	if (shard->open_buffer == i)
+	if (shard->buffers.open == i)
 		kv_buffer_seal(store, shard_id);
 	LWLockRelease(&shard->lock);
 	pg_atomic_fetch_sub_u32(&store->pins, 1);
@@ -481,7 +481,7 @@ find_dropped(int from, KvStore **store, uint32 *shard_id, bool *writing)
 static bool
 free_buffers_of(KvShard *shard)
 {
-	int        *link = &shard->sealed_buffers;
+	int        *link = &shard->buffers.sealed;
 	bool		any = false;
 
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
@@ -500,12 +500,12 @@ free_buffers_of(KvShard *shard)
 		free_buffer(i);
 		any = true;
 	}
-	if (shard->open_buffer >= 0)
+	if (shard->buffers.open >= 0)
 	{
 		any = true;
-		kv_buffer_header(shard->open_buffer)->in_use = 0;
-		free_buffer(shard->open_buffer);
-		shard->open_buffer = -1;
+		kv_buffer_header(shard->buffers.open)->in_use = 0;
+		free_buffer(shard->buffers.open);
+		shard->buffers.open = -1;
 	}
 	LWLockRelease(&kv_buffer_pool->lock);
 	LWLockRelease(&shard->lock);
@@ -649,7 +649,7 @@ kv_shard_drain(KvStore *store, uint32 shard_id, uint32 log_number, uint64 sequen
 
 		kv_interrupts();
 		LWLockAcquire(&shard->lock, LW_SHARED);
-		for (int i = shard->sealed_buffers; i >= 0; i = kv_buffers[i].next)
+		for (int i = shard->buffers.sealed; i >= 0; i = kv_buffers[i].next)
 		{
 			if (kv_buffers[i].log_number <= log_number && kv_buffers[i].sequence < sequence)
 				found = i;

@@ -30,13 +30,13 @@ kv_buffer_fits(const KvShard *shard, Size len, int keylen)
 {
 	const KvWriteBuffer *buffer;
 
-	if (shard->open_buffer < 0)
+	if (shard->buffers.open < 0)
 		return false;
-	buffer = &kv_buffers[shard->open_buffer];
-	if (kv_buffer_header(shard->open_buffer)->incarnation != kv_writing_incarnation())
+	buffer = &kv_buffers[shard->buffers.open];
+	if (kv_buffer_header(shard->buffers.open)->incarnation != kv_writing_incarnation())
 		return false;			/* redo has opened it */
 	return kv_value_position(buffer->value_used, len) + len <= buffer->capacity &&
-		buffer->entry_used + KV_LOG_ENTRY_SIZE(keylen) <= kv_buffer_entry_room(shard->open_buffer);
+		buffer->entry_used + KV_LOG_ENTRY_SIZE(keylen) <= kv_buffer_entry_room(shard->buffers.open);
 }
 
 bool
@@ -57,7 +57,7 @@ kv_buffer_can_open(const KvStore *store, Size len)
 static Size
 capacity_alone(const KvShard *shard)
 {
-	Size		capacity = Min((Size) kv_buffer_pool->buffer_size, shard->value_bytes / 4);
+	Size		capacity = Min((Size) kv_buffer_pool->buffer_size, shard->values.bytes / 4);
 
 	return Max(TYPEALIGN_DOWN(kv_buffer_pool->unit_values, capacity), KV_BUFFER_LEAST);
 }
@@ -66,9 +66,9 @@ capacity_alone(const KvShard *shard)
 static uint64
 left_in_value_file(const KvShard *shard)
 {
-	if (shard->open_address == 0)
+	if (shard->values.open == 0)
 		return 0;
-	return shard->open_address + kv_file_span((KvFileId) {shard->open_address}) - shard->value_tail;
+	return shard->values.open + kv_file_span((KvFileId) {shard->values.open}) - shard->values.tail;
 }
 
 /* At most the rest of the open value file, if that is not too little; else that of a new one. */
@@ -89,13 +89,13 @@ kv_buffer_open(KvStore *store, uint32 shard_id, Size len)
 {
 	KvShard    *shard = kv_shard(store, shard_id);
 	Size		capacity = Min(kv_buffer_capacity(shard, len),
-							   shard->value_allocated - shard->value_tail);
+							   shard->values.allocated - shard->values.tail);
 	KvBufferHeader *header;
 	KvWriteBuffer *buffer;
 	int			i;
 
 	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
-	Assert(shard->open_buffer < 0);
+	Assert(shard->buffers.open < 0);
 	Assert(capacity >= TYPEALIGN(KV_BLOCK, len));
 
 	LWLockAcquire(&kv_buffer_pool->lock, LW_EXCLUSIVE);
@@ -116,9 +116,9 @@ kv_buffer_open(KvStore *store, uint32 shard_id, Size len)
 		pg_atomic_fetch_add_u32(&kv_buffer_pool->crowded, 1);
 
 	buffer->next = -1;
-	buffer->base = shard->value_tail;
+	buffer->base = shard->values.tail;
 	buffer->capacity = capacity;
-	buffer->log_number = shard->log_number;
+	buffer->log_number = shard->log.number;
 	buffer->value_used = buffer->entry_used = buffer->nentries = 0;
 	buffer->sequence = pg_atomic_fetch_add_u64(&kv_buffer_pool->sequence, 1);
 	buffer->hot = buffer->cached = 0;
@@ -127,7 +127,7 @@ kv_buffer_open(KvStore *store, uint32 shard_id, Size len)
 	buffer->error = 0;
 	kv_tail_move(store, shard, buffer->capacity);
 	kv_value_file_note_log(shard, buffer->base, buffer->log_number);
-	shard->open_buffer = i;
+	shard->buffers.open = i;
 
 	header = kv_buffer_header(i);
 	header->magic = KV_MAGIC_BUFFER;
@@ -150,7 +150,7 @@ void
 kv_buffer_put(KvStore *store, KvShard *shard, KvKey key, KvVersion *version,
 			  KvForm form, const char *value, uint32 crc, KvValueHome placing)
 {
-	int			i = shard->open_buffer;
+	int			i = shard->buffers.open;
 	KvWriteBuffer *buffer = &kv_buffers[i];
 	char       *values = kv_buffer_values(i);
 	KvLogEntry *entry = (KvLogEntry *) (kv_buffer_entries(i) + buffer->entry_used);
@@ -226,24 +226,24 @@ void
 kv_buffer_seal(KvStore *store, uint32 shard_id)
 {
 	KvShard    *shard = kv_shard(store, shard_id);
-	int			i = shard->open_buffer;
+	int			i = shard->buffers.open;
 	KvWriteBuffer *buffer = &kv_buffers[i];
 	uint32		used = TYPEALIGN(KV_BLOCK, buffer->value_used);
 
 	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
-	buffer->log_offset = shard->log_tail;
+	buffer->log_offset = shard->log.tail;
 	kv_buffer_seal_image(i, buffer->value_used, buffer->entry_used, buffer->nentries,
 						 buffer->log_offset);
-	shard->log_tail += sizeof(KvLogBatch) + buffer->entry_used;
+	shard->log.tail += sizeof(KvLogBatch) + buffer->entry_used;
 
 	/* the next buffer begins where its values end, unless a large value follows it */
-	if (shard->value_tail == buffer->base + buffer->capacity)
+	if (shard->values.tail == buffer->base + buffer->capacity)
 		kv_tail_move(store, shard, (int64) used - buffer->capacity);
 	buffer->capacity = used;
-	shard->written += used;
-	buffer->next = shard->sealed_buffers;
-	shard->sealed_buffers = i;
-	shard->open_buffer = -1;
+	shard->values.written += used;
+	buffer->next = shard->buffers.sealed;
+	shard->buffers.sealed = i;
+	shard->buffers.open = -1;
 
 	LWLockAcquire(&kv_buffer_pool->lock, LW_EXCLUSIVE);
 	kv_buffer_queue(i);
@@ -267,7 +267,7 @@ hot_bit(uint32 position)
 void
 kv_buffer_mark(const KvShard *shard, KvLocation location, uint32 len, KvHeat heat)
 {
-	KvWriteBuffer *buffer = &kv_buffers[shard->open_buffer];
+	KvWriteBuffer *buffer = &kv_buffers[shard->buffers.open];
 	uint32		at = KV_LOCATION_ADDRESS(location) - buffer->base;
 
 	for (uint32 block = TYPEALIGN_DOWN(KV_BLOCK, at); block < at + len; block += KV_BLOCK)
@@ -343,8 +343,8 @@ int
 kv_shard_buffer(const KvShard *shard, int i)
 {
 	if (i < 0)
-		return shard->open_buffer >= 0 ? shard->open_buffer : shard->sealed_buffers;
-	return i == shard->open_buffer ? shard->sealed_buffers : kv_buffers[i].next;
+		return shard->buffers.open >= 0 ? shard->buffers.open : shard->buffers.sealed;
+	return i == shard->buffers.open ? shard->buffers.sealed : kv_buffers[i].next;
 }
 
 /* The end of the written part of an extent. */
@@ -366,7 +366,7 @@ kv_shard_extents(const KvShard *shard, KvExtents *extents)
 	KvAddress	next = 0;		/* end of the previous value file's addresses */
 
 	extents->n = 0;
-	for (int i = 0; i < shard->nvalue_files; i++)
+	for (int i = 0; i < shard->values.n; i++)
 	{
 		const KvShardValueFile *value_file = &kv_value_files(shard)[i];
 		KvFileId	file = {value_file->value_file.address};

@@ -68,12 +68,12 @@ look(KvShard *shard, Size len, bool for_buffer)
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	space.leaving = kv_shard_is_leaving(shard);
-	space.open = shard->open_address;
-	space.tail = shard->value_tail;
-	space.allocated = shard->value_allocated;
-	space.step = next_step(shard->value_bytes);
+	space.open = shard->values.open;
+	space.tail = shard->values.tail;
+	space.allocated = shard->values.allocated;
+	space.step = next_step(shard->values.bytes);
 	space.need = for_buffer ? kv_buffer_capacity(shard, len) : TYPEALIGN(KV_BLOCK, len);
-	space.first = shard->nvalue_files == 0;
+	space.first = shard->values.n == 0;
 	space.log = shard->files.first_log;
 	LWLockRelease(&shard->lock);
 	return space;
@@ -112,13 +112,13 @@ allocate(KvStore *store, KvShard *shard, KvFileId id, uint64 had, uint64 least, 
 static void
 leave_address(KvStore *store, KvShard *shard)
 {
-	KvFileId	id = {shard->next_address};
+	KvFileId	id = {shard->values.next};
 
 	if (store->shape.moved_lsn == 0 || id.address == 0 || kv_value_is_in_place(&store->key, id) ||
 		access(kv_path_value(&store->key, id), F_OK) != 0)
 		return;
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	shard->next_address = 0;
+	shard->values.next = 0;
 	LWLockRelease(&shard->lock);
 	(void) kv_io_unlink(kv_path_value(&store->key, id));
 }
@@ -136,9 +136,9 @@ choose_address(KvStore *store, KvShard *shard, Size len)
 
 	leave_address(store, shard);
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	before = shard->next_address;
+	before = shard->values.next;
 	class = kv_value_file_next_class(shard, len);
-	if (shard->next_address == 0 || kv_class_of(shard->next_address) != class)
+	if (shard->values.next == 0 || kv_class_of(shard->values.next) != class)
 	{
 		uint32		volume = kv_volume_take(store, class);
 
@@ -155,9 +155,9 @@ choose_address(KvStore *store, KvShard *shard, Size len)
 					 errhint("Restart the server. If that does not help, copy the rows into a new "
 							 "table.")));
 		}
-		shard->next_address = kv_volume_begin(volume);
+		shard->values.next = kv_volume_begin(volume);
 	}
-	address = shard->next_address;
+	address = shard->values.next;
 	LWLockRelease(&shard->lock);
 
 	/* no value file will be made there any more: remove the file of a failed attempt */
@@ -187,10 +187,10 @@ finish_value_file(KvStore *store, uint32 shard_id, uint64 *used)
 {
 	const KvShard *shard = kv_shard(store, shard_id);
 
-	if (shard->open_buffer >= 0)
+	if (shard->buffers.open >= 0)
 		kv_buffer_seal(store, shard_id);
-	*used = shard->value_tail - shard->open_address;
-	return shard->open_address;
+	*used = shard->values.tail - shard->values.open;
+	return shard->values.open;
 }
 
 /* Makes the next value file, and closes the open one.  False: there is no memory. */
@@ -216,9 +216,9 @@ open_next(KvStore *store, uint32 shard_id, Size len, const KvSpace *space)
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	closed = finish_value_file(store, shard_id, &used);
 	kv_value_file_open(shard, kv_value_file_add(shard, &value_file), size);
-	shard->next_address = address + kv_file_span(id);
-	if (kv_volume_of(shard->next_address) != kv_volume_of(address))
-		shard->next_address = 0;
+	shard->values.next = address + kv_file_span(id);
+	if (kv_volume_of(shard->values.next) != kv_volume_of(address))
+		shard->values.next = 0;
 	LWLockRelease(&shard->lock);
 	KV_STOP_POINT("value_file_closed");
 	if (closed != 0)
@@ -239,9 +239,9 @@ kv_addresses_reserve(KvStore *store, uint32 shard_id, Size len, uint32 n, KvAddr
 	span = kv_file_span((KvFileId) {address});
 	after = Min(address + n * span, kv_volume_begin(kv_volume_of(address) + 1));
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	shard->next_address = after;
+	shard->values.next = after;
 	if (kv_volume_of(after) != kv_volume_of(address))
-		shard->next_address = 0;
+		shard->values.next = 0;
 	LWLockRelease(&shard->lock);
 	LWLockRelease(&shard->extend_lock);
 	*end = after;
@@ -255,8 +255,8 @@ kv_addresses_return(KvStore *store, uint32 shard_id, KvAddress begin, KvAddress 
 
 	LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	if (shard->next_address == end)
-		shard->next_address = begin;
+	if (shard->values.next == end)
+		shard->values.next = begin;
 	LWLockRelease(&shard->lock);
 	LWLockRelease(&shard->extend_lock);
 }
@@ -296,7 +296,7 @@ kv_value_leave(KvStore *store, uint32 shard_id)
 	KvAddress	open;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	open = shard->open_address;
+	open = shard->values.open;
 	LWLockRelease(&shard->lock);
 
 	/* if another file was opened since, that one is closed, which does no harm */
@@ -316,8 +316,8 @@ kv_value_end(KvStore *store, uint32 shard_id)
 
 	LWLockAcquire(&shard->extend_lock, LW_EXCLUSIVE);
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	next.address = shard->next_address;
-	shard->next_address = 0;
+	next.address = shard->values.next;
+	shard->values.next = 0;
 	LWLockRelease(&shard->lock);
 	if (next.address != 0)
 		(void) kv_io_gone(kv_path_value(&store->key, next));
@@ -349,7 +349,7 @@ kv_value_extend(KvStore *store, uint32 shard_id, Size len, bool for_buffer)
 		size = allocate(store, shard, open, space.allocated - space.open,
 						space.tail + space.need - space.open, space.step);
 		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-		shard->value_allocated = space.open + size;
+		shard->values.allocated = space.open + size;
 		LWLockRelease(&shard->lock);
 	}
 	LWLockRelease(&shard->extend_lock);
@@ -376,17 +376,17 @@ kv_value_write_large(KvStore *store, uint32 shard_id, KvForm form, const char *v
 			*location = 0;
 			return true;
 		}
-		if (shard->value_tail + size <= shard->value_allocated)
+		if (shard->values.tail + size <= shard->values.allocated)
 			break;
 		LWLockRelease(&shard->lock);
 		if (!kv_value_extend(store, shard_id, len, false))
 			return false;
 	}
-	address = shard->value_tail;
+	address = shard->values.tail;
 	value_file = kv_value_file_find(shard, address);
 	value_file->newest_writer = Max(value_file->newest_writer, xid);
 	kv_tail_move(store, shard, size);
-	shard->written += size;
+	shard->values.written += size;
 	LWLockRelease(&shard->lock);
 	KV_STOP_POINT("large_value_reserved");
 
@@ -420,9 +420,9 @@ use(KvShard *shard, KvShardValueFile *value_file, KvAddress end)
 
 	if (kv_value_file_is_open(shard, value_file))
 	{
-		more = (int64) end - shard->value_tail;
-		shard->value_tail = Max(shard->value_tail, end);
-		shard->value_allocated = Max(shard->value_allocated, shard->value_tail);
+		more = (int64) end - shard->values.tail;
+		shard->values.tail = Max(shard->values.tail, end);
+		shard->values.allocated = Max(shard->values.allocated, shard->values.tail);
 	}
 	else
 	{
@@ -448,7 +448,7 @@ use_if_listed(KvShard *shard, KvAddress address, KvAddress end)
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	value_file = kv_value_file_find(shard, address);
 	known = value_file != NULL &&
-		end <= (kv_value_file_is_open(shard, value_file) ? shard->value_allocated :
+		end <= (kv_value_file_is_open(shard, value_file) ? shard->values.allocated :
 				kv_value_file_end(shard, value_file));
 	if (known)
 		use(shard, value_file, end);
@@ -463,9 +463,9 @@ keep_address(KvStore *store, KvShard *shard, KvFileId id)
 	KvAddress	after = id.address + kv_file_span(id);
 
 	kv_volume_note(store, id.address);
-	if (shard->next_address != 0 && kv_volume_of(shard->next_address) == kv_volume_of(id.address))
-		shard->next_address = kv_volume_of(after) != kv_volume_of(id.address) ? 0 :
-			Max(shard->next_address, after);
+	if (shard->values.next != 0 && kv_volume_of(shard->values.next) == kv_volume_of(id.address))
+		shard->values.next = kv_volume_of(after) != kv_volume_of(id.address) ? 0 :
+			Max(shard->values.next, after);
 }
 
 bool
@@ -520,12 +520,12 @@ kv_value_claim(KvStore *store, uint32 shard_id, KvAddress address, Size len)
 			keep_address(store, shard, id);
 
 		/* the last value file that the shard made before the crash */
-		if (!shard->recovered && id.address > shard->open_address)
+		if (!shard->recovered && id.address > shard->values.open)
 			kv_value_file_open(shard, value_file, 0);
 	}
 	use(shard, value_file, end);
 	if (kv_value_file_is_open(shard, value_file))
-		shard->value_allocated = Max(shard->value_allocated, id.address + size);
+		shard->values.allocated = Max(shard->values.allocated, id.address + size);
 	LWLockRelease(&shard->lock);
 	LWLockRelease(&shard->extend_lock);
 	return true;
@@ -537,7 +537,7 @@ kv_value_claim(KvStore *store, uint32 shard_id, KvAddress address, Size len)
 static bool
 is_in_buffers(const KvShard *shard, const KvValueFile *value_file)
 {
-	for (int i = shard->sealed_buffers; i >= 0; i = kv_buffers[i].next)
+	for (int i = shard->buffers.sealed; i >= 0; i = kv_buffers[i].next)
 	{
 		if (kv_file_of(kv_buffers[i].base).address == value_file->address)
 			return true;
@@ -552,8 +552,8 @@ kv_values_unsynced(KvShard *shard, KvUnsynced **files)
 	int			n = 0;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	*files = palloc(Max(shard->nvalue_files + shard->nretired, 1) * sizeof(KvUnsynced));
-	for (int i = 0; i < shard->nvalue_files; i++)
+	*files = palloc(Max(shard->values.n + shard->retired.n, 1) * sizeof(KvUnsynced));
+	for (int i = 0; i < shard->values.n; i++)
 	{
 		const KvShardValueFile *value_file = &kv_value_files(shard)[i];
 
@@ -568,7 +568,7 @@ kv_values_unsynced(KvShard *shard, KvUnsynced **files)
 	}
 
 	/* images in the making, and commits, may still need these (shard/retired.c) */
-	for (int i = 0; i < shard->nretired; i++)
+	for (int i = 0; i < shard->retired.n; i++)
 	{
 		const KvValueFile *value_file = &kv_retired(shard)[i].value_file;
 

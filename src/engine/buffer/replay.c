@@ -45,7 +45,7 @@ replay_buffer(KvStore *store, uint32 shard_id, int i)
 			kv_io_error(ERROR, err, kv_path_log(&store->key, shard_id, header->log_number),
 						"write");
 	}
-	shard->log_number = Max(shard->log_number, header->log_number);
+	shard->log.number = Max(shard->log.number, header->log_number);
 	KV_STOP_POINT("replay_before_free");
 	header->in_use = 0;
 	kv_buffer_release(i);
@@ -161,19 +161,19 @@ kv_buffers_replay_open(KvStore *store, uint32 shard_id, KvApplyEntry apply, void
 
 		if (!buffer_belongs(i, store) || kv_buffer_header(i)->shard != shard_id)
 			continue;
-		if (kv_buffer_header(i)->log_number > shard->log_number)
-			shard->log_tail = sizeof(KvLogHeader);	/* of a log that was not begun yet */
+		if (kv_buffer_header(i)->log_number > shard->log.number)
+			shard->log.tail = sizeof(KvLogHeader);	/* of a log that was not begun yet */
 		area = area_of(i);
 		measure_buffer(&area, &nentries, &entry_bytes, &value_bytes);
 		if (sound_entry_follows(&area, entry_bytes))
 			buffer_is_damaged(i);
-		kv_buffer_seal_image(i, value_bytes, entry_bytes, nentries, shard->log_tail);
+		kv_buffer_seal_image(i, value_bytes, entry_bytes, nentries, shard->log.tail);
 
 		/* the buffer may be reused as soon as it is replayed */
 		entries = palloc(entry_bytes + 1);
 		memcpy(entries, kv_buffer_entries(i), entry_bytes);
 		replay_buffer(store, shard_id, i);
-		shard->log_tail += sizeof(KvLogBatch) + entry_bytes;
+		shard->log.tail += sizeof(KvLogBatch) + entry_bytes;
 		for (char *at = entries; at < entries + entry_bytes;
 			 at += KV_LOG_ENTRY_SIZE(((KvLogEntry *) at)->keylen))
 			apply(arg, (KvLogEntry *) at, incarnation);

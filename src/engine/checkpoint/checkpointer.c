@@ -396,8 +396,9 @@ is_collected(const uint32 *shards, int n, uint32 shard_id)
 static bool
 wants_image(const KvShard *shard)
 {
-	return shard->image_wanted || kv_retired_wants_image(shard) ||
-		(shard->bounds_since != KV_NOT_IN_MAP && shard->image_map < shard->bounds_since);
+	return shard->durable.wanted || kv_retired_wants_image(shard) ||
+		(shard->place.bounds_since != KV_NOT_IN_MAP &&
+		 shard->durable.map < shard->place.bounds_since);
 }
 
 /*
@@ -419,8 +420,8 @@ make_wanted(KvStore *store, uint64 covers)
 
 		if (pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED)
 			break;
-		if ((!shard->image_wanted && shard->nretired == 0 &&
-			 shard->image_map >= shard->bounds_since) ||
+		if ((!shard->durable.wanted && shard->retired.n == 0 &&
+			 shard->durable.map >= shard->place.bounds_since) ||
 			is_collected(shards, n, i) || is_collected(others, nothers, i))
 			continue;
 		kv_interrupts();
@@ -470,7 +471,7 @@ attempt_wanted(KvStore *store, KvWanted *wanted)
 		kv_drop_error(!dropped);
 		if (!dropped)
 		{
-			pg_atomic_fetch_add_u32(&store->images_failed, 1);
+			pg_atomic_fetch_add_u32(&store->images.failed, 1);
 			wanted->failed = true;
 		}
 	}

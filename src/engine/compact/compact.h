@@ -17,9 +17,10 @@
  *				of step 0 is not
  *	4. image	an image of the shard is made. When it is durable, nothing needs the inputs (I 14)
  *
- * One process at a time compacts a shard (KvShard.compactor).  It is the shard's maintainer, for
- * which writers wait, only while it flushes: recent writes in step 0, and all runs in step 3. So
- * flushes continue during the job.  Until step 3 the job leaves only files that no manifest names.
+ * One process at a time compacts a shard (KvShard.roles.compactor).  It is the shard's maintainer,
+ * for which writers wait, only while it flushes: recent writes in step 0, and all runs in step 3.
+ * So flushes continue during the job.  Until step 3 the job leaves only files that no manifest
+ * names.
  *
  * Locks: The caller holds none.  None is held during I/O or a rest (pace.c).
  * Waits: A process that waits for the job calls kv_shard_await().

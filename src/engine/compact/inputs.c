@@ -42,7 +42,7 @@ static int
 value_files_elsewhere(KvStore *store, uint32 shard_id, KvAddress **places)
 {
 	KvShard    *shard = kv_shard(store, shard_id);
-	int			n = shard->nvalue_files;
+	int			n = shard->values.n;
 	int			kept = 0;
 
 	*places = NULL;
@@ -50,7 +50,7 @@ value_files_elsewhere(KvStore *store, uint32 shard_id, KvAddress **places)
 		return 0;
 	*places = palloc(n * sizeof(KvAddress));
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	n = Min(n, shard->nvalue_files);
+	n = Min(n, shard->values.n);
 	for (int i = 0; i < n; i++)
 		(*places)[i] = kv_value_files(shard)[i].value_file.address;
 	LWLockRelease(&shard->lock);
@@ -181,7 +181,7 @@ kv_choose_inputs(KvStore *store, uint32 shard_id, const KvJobPlan *plan, uint64 
 {
 	KvShard    *shard = kv_shard(store, shard_id);
 	uint64		horizon = kv_xid_horizon();
-	int			most = shard->nvalue_files + 1; /* later value files were not considered */
+	int			most = shard->values.n + 1; /* later value files were not considered */
 	KvCandidate *candidates = palloc(most * sizeof(KvCandidate));
 	KvAddress  *elsewhere;
 	int			nelsewhere = value_files_elsewhere(store, shard_id, &elsewhere);
@@ -190,7 +190,7 @@ kv_choose_inputs(KvStore *store, uint32 shard_id, const KvJobPlan *plan, uint64 
 	*inputs = palloc(most * sizeof(KvValueFile));
 	*live = 0;
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < shard->nvalue_files && n < most; i++)
+	for (int i = 0; i < shard->values.n && n < most; i++)
 	{
 		const KvShardValueFile *value_file = &kv_value_files(shard)[i];
 		KvCandidate	one = {i, kv_value_file_taken(shard, value_file),
@@ -202,7 +202,7 @@ kv_choose_inputs(KvStore *store, uint32 shard_id, const KvJobPlan *plan, uint64 
 			!kv_job_pays(plan, one.used, one.live,
 						 is_elsewhere(elsewhere, nelsewhere, value_file->value_file.address)))
 			continue;
-		one.score = (1 - share) * sqrt(shard->nvalue_files - i) / (1 + share);
+		one.score = (1 - share) * sqrt(shard->values.n - i) / (1 + share);
 		candidates[n++] = one;
 	}
 	if (plan->aim == KV_JOB_BOUNDS)

@@ -300,7 +300,7 @@ typedef struct KvTask
 	uint32		served;			/* KvTried.served of the store */
 	/* other processes compact its shards, or have yet to release emptied files */
 	bool		others;
-	uint64		written;		/* KvShard.written when the job began */
+	uint64		written;		/* KvShard.values.written when the job began */
 	KvJobResult result;
 	long		took_ms;
 	int			sqlerrcode;		/* 0: the job succeeded */
@@ -337,10 +337,10 @@ typedef struct KvTried
 	bool		busy;			/* of a store: there was something to do at the last check */
 	uint32		served;			/* of a store: the round in which it was last served; 0: never */
 	bool		at_rest;		/* of a store: it has a limit, and is within it */
-	uint64		freed;			/* of a store: KvStore.space_freed at freed_at */
+	uint64		freed;			/* of a store: KvStore.space.freed at freed_at */
 	/* when that changed last, or a job ended; 0: no file is to be removed */
 	TimestampTz	freed_at;
-	uint32		images_failed;	/* KvStore.images_failed at freed_at */
+	uint32		images_failed;	/* KvStore.images.failed at freed_at */
 	uint32		stuck_ms;		/* removal of files hangs, and is waited for so long; 0: it works */
 	/* the last delay; 0: it is not left alone (a store: for lack of disk space) */
 	uint32		retry_ms;

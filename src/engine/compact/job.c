@@ -136,10 +136,10 @@ become_compactor(KvShard *shard)
 	for (;;)
 	{
 		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-		gone = shard->bounds_since == KV_NOT_IN_MAP;
-		mine = !gone && shard->compactor == 0;
+		gone = shard->place.bounds_since == KV_NOT_IN_MAP;
+		mine = !gone && shard->roles.compactor == 0;
 		if (mine)
-			shard->compactor = MyProcPid;
+			shard->roles.compactor = MyProcPid;
 		else if (!gone)
 			kv_shard_await(shard);
 		LWLockRelease(&shard->lock);
@@ -178,11 +178,11 @@ end_job(KvJob *job)
 	kv_space_moved(job->store, job->plan->aim == KV_JOB_BOUNDS, job->to_move);
 
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < shard->nvalue_files; i++)
+	for (int i = 0; i < shard->values.n; i++)
 		kv_value_files(shard)[i].value_file.flags &= ~KV_VALUE_FILE_INPUT;
-	shard->value_files_promised = 0;
-	shard->job_failed &= !job->done;
-	shard->compactor = 0;
+	shard->values.promised = 0;
+	shard->compact.failed &= !job->done;
+	shard->roles.compactor = 0;
 	LWLockRelease(&shard->lock);
 	ConditionVariableBroadcast(&shard->changed);
 	kv_progress_end(&job->outer);
@@ -305,7 +305,7 @@ choose(KvJob *job)
 		kv_walk_count(&job->walk, job->store, job->shard_id, &job->pace, &counted);
 	}
 	job->held = counted.held;
-	job->moves.written = shard->written;
+	job->moves.written = shard->values.written;
 	if (job->plan->aim != KV_JOB_COUNTS)
 		choose_inputs(job);
 	kv_pace_expect(&job->pace,
@@ -321,7 +321,7 @@ choose(KvJob *job)
 static bool
 is_to_be_split(const KvJob *job)
 {
-	return kv_shard(job->store, job->shard_id)->split_waits > kv_clock();
+	return kv_shard(job->store, job->shard_id)->split.waits > kv_clock();
 }
 
 static bool
@@ -384,7 +384,7 @@ promise_room(KvJob *job)
 	if (room)
 	{
 		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-		shard->value_files_promised = job->output.nvalue_files;
+		shard->values.promised = job->output.nvalue_files;
 		LWLockRelease(&shard->lock);
 	}
 	LWLockRelease(&shard->extend_lock);
@@ -407,7 +407,7 @@ move_values(KvJob *job)
 	if (job->plan->aim == KV_JOB_SORTS)
 	{
 		output->flags = KV_VALUE_FILE_SORTED;
-		job->moves.job = kv_shard(job->store, job->shard_id)->job + 1;
+		job->moves.job = kv_shard(job->store, job->shard_id)->compact.job + 1;
 		output->order = Max(job->moves.job % PG_UINT16_MAX, 1);
 	}
 	slice->store = job->store;
@@ -515,7 +515,7 @@ kv_shard_compact(KvStore *store, uint32 shard_id, const KvJobPlan *plan, KvJobRe
 	MemoryContext old;
 	KvJob      *job;
 
-	if (shard->nvalue_files == 0)
+	if (shard->values.n == 0)
 		return;
 	context = AllocSetContextCreate(CurrentMemoryContext, "kvfdw compaction",
 									ALLOCSET_DEFAULT_SIZES);

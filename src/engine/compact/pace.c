@@ -140,7 +140,7 @@ lateness(const KvPace *pace, int64 room)
 static bool
 is_awaited(const KvPace *pace)
 {
-	return kv_shard_is_awaited(pace->shard) || pace->shard->split_waits > kv_clock() ||
+	return kv_shard_is_awaited(pace->shard) || pace->shard->split.waits > kv_clock() ||
 		(pace->flushes && (RecoveryInProgress() || kv_flush_is_awaited(pace->shard)));
 }
 

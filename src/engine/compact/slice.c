@@ -209,7 +209,7 @@ unreadable(const KvSlice *slice, const KvMoving *value, int err)
 {
 	kv_job_interrupts(slice->store);
 	if (err != ENOENT &&
-		!(err == EIO && kv_shard(slice->store, slice->shard_id)->job_failed))
+		!(err == EIO && kv_shard(slice->store, slice->shard_id)->compact.failed))
 		kv_io_error(ERROR, err,
 					kv_path_value(&slice->store->key, kv_file_of(KV_LOCATION_ADDRESS(value->from))),
 					"read");

@@ -48,9 +48,9 @@ look_at_retired(KvStore *store, const uint32 *until, uint32 n, uint64 *bytes)
 static KvRetiredWait
 wait_for_images(KvStore *store, uint64 *bytes)
 {
-	uint32		n = pg_atomic_read_u32(&store->shard_ids);
+	uint32		n = pg_atomic_read_u32(&store->map.shard_ids);
 	uint32	   *until = palloc0(n * sizeof(uint32));
-	uint32		failed = pg_atomic_read_u32(&store->images_failed);
+	uint32		failed = pg_atomic_read_u32(&store->images.failed);
 	uint64		before = 0;
 
 	kv_each_shard(store, i)
@@ -61,7 +61,7 @@ wait_for_images(KvStore *store, uint64 *bytes)
 	for (;;)
 	{
 		KvRetiredWait waits = look_at_retired(store, until, n, bytes);
-		uint32		failed_now = pg_atomic_read_u32(&store->images_failed);
+		uint32		failed_now = pg_atomic_read_u32(&store->images.failed);
 
 		if (*bytes != before)
 			failed = failed_now;
@@ -82,7 +82,7 @@ kv_store_compact(KvStore *store, bool sorted, KvCompacted *done)
 {
 	KvJobPlan	plan = {sorted ? KV_JOB_SORTS : KV_JOB_GIVES_BACK};
 	KvJobResult result = {0};
-	uint64		before = pg_atomic_read_u64(&store->released);
+	uint64		before = pg_atomic_read_u64(&store->space.released);
 	uint64		waiting;
 
 	kv_each_shard(store, i)
@@ -108,5 +108,5 @@ kv_store_compact(KvStore *store, bool sorted, KvCompacted *done)
 				done->waiting_for = "snapshot";
 	}
 	done->moved_bytes = result.moved;
-	done->freed_bytes = pg_atomic_read_u64(&store->released) - before;
+	done->freed_bytes = pg_atomic_read_u64(&store->space.released) - before;
 }

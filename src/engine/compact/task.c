@@ -63,7 +63,7 @@ int			kv_release_ms = 10000;	/* only tests change it */
 static bool
 is_left_to_split(KvStore *store, uint32 shard, TimestampTz *when)
 {
-	TimestampTz until = kv_shard(store, shard)->split_waits;
+	TimestampTz until = kv_shard(store, shard)->split.waits;
 
 	if (until <= kv_clock())
 		return false;
@@ -91,7 +91,7 @@ find_shard(KvStore *store, const KvStoreSpace *space, bool failed, bool counts, 
 		worth = counts ? one.uncertain : failed ? one.failed : one.to_win;
 		if (worth <= most)
 			continue;
-		if (kv_shard(store, i)->compactor != 0)
+		if (kv_shard(store, i)->roles.compactor != 0)
 		{
 			task->others = true;
 			continue;
@@ -130,17 +130,17 @@ find_unsorted(KvStore *store, TimestampTz *when, KvTask *task)
 	kv_each_shard(store, i)
 	{
 		KvShard    *shard = kv_shard(store, i);
-		uint64		writes = pg_atomic_read_u64(&shard->writes) + shard->written;
+		uint64		writes = pg_atomic_read_u64(&shard->buffers.writes) + shard->values.written;
 		KvSpaceWait why = KV_SPACE_WAITS_NOT;
 		KvShardSpace one;
 		KvTried    *tried;
 
-		if (shard->compactor != 0 ||
-			shard->written < KV_ORDER_VALUE_FILES * kv_value_file_size(0) ||
+		if (shard->roles.compactor != 0 ||
+			shard->values.written < KV_ORDER_VALUE_FILES * kv_value_file_size(0) ||
 			is_left_to_split(store, i, when))
 			continue;
 		kv_shard_space(store, i, horizon, &one);
-		if (shard->written < one.live || one.live > room ||
+		if (shard->values.written < one.live || one.live > room ||
 			one.unsorted < Max(KV_ORDER_VALUE_FILES * kv_value_file_size(0),
 							   one.live / KV_ORDER_SHARE) ||
 			kv_is_left_alone(store, i, KV_TASK_SORTS, &one, horizon, when, &why))
@@ -205,7 +205,7 @@ find_leaving_from(KvStore *store, uint32 from, bool *any, TimestampTz *when, KvT
 			continue;
 		tried = kv_tried(store, i, KV_TASK_LEAVES, false);
 		/* checked first: a job lists the files that it has made before it resets this */
-		jobs = kv_shard(store, i)->compactor != 0;
+		jobs = kv_shard(store, i)->roles.compactor != 0;
 		can_leave = kv_shard_leaves(store, i, any);
 		*any |= jobs;
 		if (!can_leave || jobs || is_left_to_split(store, i, when))
@@ -291,9 +291,9 @@ kv_is_compacted_here(const KvStore *store)
 static void
 await_release(KvTried *state, KvStore *store, uint64 retired)
 {
-	state->freed = pg_atomic_read_u64(&store->space_freed);
+	state->freed = pg_atomic_read_u64(&store->space.freed);
 	state->freed_at = retired > 0 ? kv_clock() : 0;
-	state->images_failed = pg_atomic_read_u32(&store->images_failed);
+	state->images_failed = pg_atomic_read_u32(&store->images.failed);
 }
 
 /* Are emptied files not freed for too long?  Then gives them up. */
@@ -301,11 +301,11 @@ static bool
 is_release_stuck(KvTried *state, KvStore *store, KvStoreSpace *space)
 {
 	TimestampTz now = kv_clock();
-	uint32		failed = pg_atomic_read_u32(&store->images_failed) - state->images_failed;
+	uint32		failed = pg_atomic_read_u32(&store->images.failed) - state->images_failed;
 
 	/* redo makes images only now and then, and waits for nothing */
 	if (space->retired + space->given_up == 0 || RecoveryInProgress() ||
-		pg_atomic_read_u64(&store->space_freed) != state->freed)
+		pg_atomic_read_u64(&store->space.freed) != state->freed)
 	{
 		state->stuck_ms = 0;
 		kv_space_give_up(store, space->given_up);
@@ -404,7 +404,7 @@ kv_task_find_due(KvStore *store, bool backup, TimestampTz *when, KvTask *task)
 	state->going = (found || task->others) && beyond;
 	state->busy = found || task->others;
 	state->at_rest = !state->busy && why == KV_SPACE_WAITS_NOT && space.start != PG_UINT64_MAX;
-	pg_atomic_write_u32(&store->space_waits, found && !stuck ? KV_SPACE_WAITS_NOT : why);
+	pg_atomic_write_u32(&store->space.waits, found && !stuck ? KV_SPACE_WAITS_NOT : why);
 	return found;
 }
 

@@ -146,7 +146,7 @@ is_in_runs(const KvShard *shard)
 {
 	if (shard->active.nversions > 0 || DsaPointerIsValid(shard->immutable.root))
 		return false;
-	for (int i = 0; i < shard->nvalue_files; i++)
+	for (int i = 0; i < shard->values.n; i++)
 	{
 		if (kv_value_files(shard)[i].value_file.last_log >= shard->files.first_log)
 			return false;
@@ -169,10 +169,10 @@ kv_walk_count(KvWalk *walk, KvStore *store, uint32 shard_id, KvPace *pace, KvCou
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	counts = kv_counts_begin(shard);
 	in_runs = is_in_runs(shard);
-	counted->open_address = shard->open_address;
-	counted->open_used = shard->open_address == 0 ? 0 :
-		(shard->open_buffer >= 0 ? kv_buffers[shard->open_buffer].base : shard->value_tail) -
-		shard->open_address;
+	counted->open_address = shard->values.open;
+	counted->open_used = shard->values.open == 0 ? 0 :
+		(shard->buffers.open >= 0 ? kv_buffers[shard->buffers.open].base : shard->values.tail) -
+		shard->values.open;
 	LWLockRelease(&shard->lock);
 	if (!in_runs)
 		kv_pace_flush(pace, store, shard_id, NULL);

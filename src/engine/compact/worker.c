@@ -126,7 +126,7 @@ note_failure(const KvTask *task)
 	if (task->sqlerrcode == 0 || task->sqlerrcode == ERRCODE_DISK_FULL)
 		return;
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	shard->job_failed = true;
+	shard->compact.failed = true;
 	LWLockRelease(&shard->lock);
 }
 
@@ -167,12 +167,12 @@ look_back(const KvTask *task, const KvShardSpace *before)
 		KvShard    *shard = kv_shard(task->store, task->shard);
 
 		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-		shard->written -= Min(shard->written, task->written);
+		shard->values.written -= Min(shard->values.written, task->written);
 		LWLockRelease(&shard->lock);
 	}
 	if (task->sqlerrcode == 0 && result->written > 0)
 		kv_tried(task->store, -1, KV_TASK_BOUNDS, true)->retry_ms = 0;	/* there was disk space */
-	ConditionVariableSignal(&task->store->space_made);
+	ConditionVariableSignal(&task->store->space.made);
 }
 
 /* Resets the answers of a previous compactor, whose notes are lost. */
@@ -234,7 +234,7 @@ run_round(bool all, TimestampTz *when)
 
 		kv_shard_space(best.store, best.shard, kv_xid_horizon(), &before);
 		kv_tried(best.store, -1, KV_TASK_BOUNDS, true)->served = kv_compact_rounds;
-		best.written = kv_shard(best.store, best.shard)->written;
+		best.written = kv_shard(best.store, best.shard)->values.written;
 		kv_yield_begin(best.store, kv_task_kind(&best) == KV_TASK_SORTS, due > 1);
 		do_task(&best);
 		best.took_ms = TimestampDifferenceMilliseconds(began, kv_clock());

@@ -25,7 +25,7 @@ typedef struct KvImage
 	KvManifest	manifest;
 	uint32		last_log;
 	uint32		number;
-	uint32		map_number;		/* KvShard.bounds_since when it was captured */
+	uint32		map_number;		/* KvShard.place.bounds_since when it was captured */
 	uint64		log_tail;		/* of last_log */
 	uint64		covers;			/* a redo pointer; see image.c */
 } KvImage;

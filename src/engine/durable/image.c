@@ -12,7 +12,7 @@
  * look:
  *
  *	1. capture	seal the open write buffer; note runs, logs, tails.  From here on these
- *				files are protected (KvShard.images[KV_IMAGE_NEXT])
+ *				files are protected (KvShard.durable.images[KV_IMAGE_NEXT])
  *	2. drain	write the sealed write buffers to the files; then the kernel must not have
  *				failed to write back pages of the buffer file, from which they came
  *	3. sync		value files that are not yet durable, logs, and runs that the previous
@@ -40,7 +40,7 @@
  *
  * One process at a time makes images: the startup process until recovery has ended, the
  * checkpointer afterwards.  Between two checkpoints the checkpointer makes one of a shard that
- * asks for it (KvShard.image_wanted), so that space is freed soon.
+ * asks for it (KvShard.durable.wanted), so that space is freed soon.
  */
 #include "postgres.h"
 
@@ -129,17 +129,17 @@ kv_shard_load_image(KvStore *store, uint32 shard_id, const KvFoundFile *files, i
 	KvShard    *shard = kv_shard(store, shard_id);
 	KvImage		image;
 
-	memset(shard->images, 0, sizeof(shard->images));
-	shard->image_log = 0;
-	shard->image_number = shard->image_map = 0;
-	shard->leftovers = false;
+	memset(shard->durable.images, 0, sizeof(shard->durable.images));
+	shard->durable.log = 0;
+	shard->durable.number = shard->durable.map = 0;
+	shard->durable.leftovers = false;
 	if (!kv_image_read_newest(&store->key, shard_id, files, n, LOG, &image))
 		return;
-	name_files(&image, &shard->images[KV_IMAGE_LAST]);
-	shard->image_number = image.number;
-	shard->image_map = image.map_number;
-	shard->image_log = image.last_log;
-	shard->image_tail = image.log_tail;
+	name_files(&image, &shard->durable.images[KV_IMAGE_LAST]);
+	shard->durable.number = image.number;
+	shard->durable.map = image.map_number;
+	shard->durable.log = image.last_log;
+	shard->durable.tail = image.log_tail;
 
 	/* a shard that is set back to the image continues there */
 	kv_volume_note(store, image.manifest.next_address);
@@ -150,7 +150,7 @@ kv_shard_load_image(KvStore *store, uint32 shard_id, const KvFoundFile *files, i
 	pfree(image.manifest.value_files);
 
 	/* recovery increments the generation when it is done */
-	shard->image_generation = pg_atomic_read_u32(&shard->generation) +
+	shard->durable.generation = pg_atomic_read_u32(&shard->generation) +
 		(same_runs(&image.manifest.files, &manifest->files) ? 1 : 0);
 }
 
@@ -158,19 +158,19 @@ kv_shard_load_image(KvStore *store, uint32 shard_id, const KvFoundFile *files, i
 static bool
 is_clean(KvShard *shard)
 {
-	if (shard->bounds_since == KV_NOT_IN_MAP)
+	if (shard->place.bounds_since == KV_NOT_IN_MAP)
 		return true;
-	if (shard->bounds_since > shard->image_map)
+	if (shard->place.bounds_since > shard->durable.map)
 		return false;
-	if ((shard->open_buffer >= 0 && kv_buffers[shard->open_buffer].nentries > 0) ||
-		shard->sealed_buffers >= 0 || kv_retired_wants_image(shard))
+	if ((shard->buffers.open >= 0 && kv_buffers[shard->buffers.open].nentries > 0) ||
+		shard->buffers.sealed >= 0 || kv_retired_wants_image(shard))
 		return false;
-	if (shard->image_log == 0)
-		return shard->files.first_log == 1 && shard->log_number == 1 &&
+	if (shard->durable.log == 0)
+		return shard->files.first_log == 1 && shard->log.number == 1 &&
 			shard->files.base_run == 0 &&
-			shard->files.nunfrozen == 0 && shard->log_tail == sizeof(KvLogHeader);
-	return shard->image_log == shard->log_number && shard->image_tail == shard->log_tail &&
-		shard->image_generation == pg_atomic_read_u32(&shard->generation);
+			shard->files.nunfrozen == 0 && shard->log.tail == sizeof(KvLogHeader);
+	return shard->durable.log == shard->log.number && shard->durable.tail == shard->log.tail &&
+		shard->durable.generation == pg_atomic_read_u32(&shard->generation);
 }
 
 /*
@@ -185,9 +185,9 @@ unlink_failed(KvStore *store, uint32 shard_id)
 	const char *path;
 	int			err;
 
-	if (!shard->images[KV_IMAGE_NEXT].valid)
+	if (!shard->durable.images[KV_IMAGE_NEXT].valid)
 		return;
-	path = kv_path_image(&store->key, shard_id, shard->image_number + 1);
+	path = kv_path_image(&store->key, shard_id, shard->durable.number + 1);
 	err = kv_io_unlink(path);
 	if (err != 0 && err != ENOENT)
 		kv_io_error(ERROR, err, path, "remove");
@@ -205,25 +205,25 @@ capture(KvStore *store, KvImageWork *work)
 	memset(image, 0, sizeof(*image));
 	unlink_failed(store, shard_id);
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	shard->image_wanted = false;
+	shard->durable.wanted = false;
 	dirty = !is_clean(shard);
 	if (dirty)
 	{
-		if (shard->open_buffer >= 0)
+		if (shard->buffers.open >= 0)
 			kv_buffer_seal(store, shard_id);
 		work->sequence = pg_atomic_read_u64(&kv_buffer_pool->sequence);
 		work->generation = pg_atomic_read_u32(&shard->generation);
-		work->closed_log = shard->closed_log;
-		work->closed_tail = shard->closed_tail;
+		work->closed_log = shard->log.closed;
+		work->closed_tail = shard->log.closed_tail;
 		kv_shard_describe(shard, &image->manifest);
-		image->last_log = shard->log_number;
-		image->log_tail = shard->log_tail;
-		image->map_number = shard->bounds_since;
+		image->last_log = shard->log.number;
+		image->log_tail = shard->log.tail;
+		image->map_number = shard->place.bounds_since;
 
 		/* a failed attempt may have kept files that no image names */
-		if (shard->images[KV_IMAGE_NEXT].valid)
-			shard->leftovers = true;
-		name_files(image, &shard->images[KV_IMAGE_NEXT]);
+		if (shard->durable.images[KV_IMAGE_NEXT].valid)
+			shard->durable.leftovers = true;
+		name_files(image, &shard->durable.images[KV_IMAGE_NEXT]);
 	}
 	LWLockRelease(&shard->lock);
 	return dirty;
@@ -254,8 +254,8 @@ add_log(List **files, const KvStore *store, const KvImageWork *work, uint32 log,
 
 	file->shard_id = work->shard_id;
 	file->log = log;
-	if (log == shard->image_log && shard->image_tail > sizeof(KvLogHeader))
-		file->from = shard->image_tail;
+	if (log == shard->durable.log && shard->durable.tail > sizeof(KvLogHeader))
+		file->from = shard->durable.tail;
 	if (log == work->image.last_log)
 		file->end = work->image.log_tail;
 	else if (log == work->closed_log)
@@ -284,7 +284,7 @@ files_to_sync(KvStore *store, KvImageWork *work, List **to_sync, KvCheckpointerS
 	const KvImage *image = &work->image;
 	const KvShardFiles *files = &image->manifest.files;
 	const KvShard *shard = kv_shard(store, shard_id);
-	const KvImageFiles *before = &shard->images[KV_IMAGE_LAST];
+	const KvImageFiles *before = &shard->durable.images[KV_IMAGE_LAST];
 	const KvStoreKey *key = &store->key;
 	uint32		runs[KV_MAX_UNFROZEN + 1];
 	int			nruns = kv_files_runs(files, runs);
@@ -296,7 +296,7 @@ files_to_sync(KvStore *store, KvImageWork *work, List **to_sync, KvCheckpointerS
 		if (!has_gone(key, &work->unsynced[i]))
 			(void) add_file(to_sync, kv_path_value(key, work->unsynced[i].file), false, stats);
 	}
-	for (uint32 log = Max(files->first_log, shard->image_log); log <= image->last_log; log++)
+	for (uint32 log = Max(files->first_log, shard->durable.log); log <= image->last_log; log++)
 	{
 		/* the last one need not exist yet */
 		if (log < image->last_log || image->log_tail > sizeof(KvLogHeader) ||
@@ -371,9 +371,9 @@ release_leftovers(KvStore *store, const uint32 *shards, int n)
 	{
 		KvShard    *shard = kv_shard(store, shards[i]);
 
-		if (shard->leftovers)
+		if (shard->durable.leftovers)
 			wanted = bms_add_member(wanted, i);
-		shard->leftovers = false;
+		shard->durable.leftovers = false;
 	}
 	if (wanted == NULL)
 		return;
@@ -422,7 +422,7 @@ write_images(KvStore *store, KvImageWork *work, int n, uint64 covers)
 		KvImage    *image = &work[i].image;
 
 		image->covers = covers;
-		image->number = kv_shard(store, work[i].shard_id)->image_number + 1;
+		image->number = kv_shard(store, work[i].shard_id)->durable.number + 1;
 		files[i].data = kv_image_bytes(key, work[i].shard_id, image, &files[i].len);
 		files[i].path = pstrdup(temporary_of(key, &work[i]));
 		kv_map_sync(store, image->map_number);
@@ -462,27 +462,27 @@ install_image(KvStore *store, const KvImageWork *work)
 	KvImageFiles before;
 
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	before = shard->images[KV_IMAGE_LAST];
-	shard->images[KV_IMAGE_LAST] = shard->images[KV_IMAGE_NEXT];
-	shard->images[KV_IMAGE_NEXT].valid = false;
-	shard->image_number = image->number;
-	shard->image_map = image->map_number;
-	shard->image_log = image->last_log;
-	shard->image_tail = image->log_tail;
-	shard->image_generation = work->generation;
+	before = shard->durable.images[KV_IMAGE_LAST];
+	shard->durable.images[KV_IMAGE_LAST] = shard->durable.images[KV_IMAGE_NEXT];
+	shard->durable.images[KV_IMAGE_NEXT].valid = false;
+	shard->durable.number = image->number;
+	shard->durable.map = image->map_number;
+	shard->durable.log = image->last_log;
+	shard->durable.tail = image->log_tail;
+	shard->durable.generation = work->generation;
 	LWLockRelease(&shard->lock);
 	if (image->number == 1)
-		store->imaged_stale = true;
+		store->images.stale = true;
 
 	/*
 	 * a backup of a standby waits for no checkpoint, and may just have begun; older images are
 	 * removed first
 	 */
 	kv_backups_look();
-	if (before.valid && !shard->leftovers && !kv_backups_run())
+	if (before.valid && !shard->durable.leftovers && !kv_backups_run())
 		release_image(store, work->shard_id, image->number - 1, &before.files);
 	else
-		shard->leftovers = true;
+		shard->durable.leftovers = true;
 }
 
 void

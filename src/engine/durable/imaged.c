@@ -91,7 +91,7 @@ kv_imaged_write(KvStore *store, uint32 number)
 		.magic = KV_MAGIC_IMAGED,
 		.format_version = KV_FORMAT_VERSION,
 		.id = store->shape.id,
-		.nshards = Max(pg_atomic_read_u32(&store->shard_ids), store->shape.nshards),
+		.nshards = Max(pg_atomic_read_u32(&store->map.shard_ids), store->shape.nshards),
 		.map_number = number
 	};
 	Size		size = imaged_size(&head);
@@ -101,12 +101,12 @@ kv_imaged_write(KvStore *store, uint32 number)
 	kv_each_shard(store, i)
 	{
 		/* shards of a newer map need not be recorded */
-		if (i < head.nshards && kv_shard(store, i)->image_number > 0)
+		if (i < head.nshards && kv_shard(store, i)->durable.number > 0)
 			imaged->bits[i / 8] |= 1 << (i % 8);
 	}
 	imaged->crc = imaged_crc(imaged);
 	kv_io_replace(kv_path_in_store(&store->key, "imaged"), imaged, size, true);
-	store->imaged_stale = false;
+	store->images.stale = false;
 	pfree(imaged);
 }
 

@@ -238,12 +238,12 @@ kv_map_has_others(const KvStore *store, const KvMap *map)
 void
 kv_map_sync(KvStore *store, uint32 number)
 {
-	if (number <= store->map_durable)
+	if (number <= store->images.map)
 		return;
-	number = pg_atomic_read_u32(&store->map_number);
+	number = pg_atomic_read_u32(&store->map.number);
 	kv_io_sync_file(kv_path_map(&store->key, number));
 	kv_io_sync_directory(kv_path_store(&store->key));
-	store->map_durable = number;
+	store->images.map = number;
 }
 
 bool
@@ -251,7 +251,7 @@ kv_map_is_imaged(KvStore *store)
 {
 	kv_each_shard(store, i)
 	{
-		if (kv_shard(store, i)->image_map < kv_shard(store, i)->bounds_since)
+		if (kv_shard(store, i)->durable.map < kv_shard(store, i)->place.bounds_since)
 			return false;
 	}
 	return true;
@@ -261,8 +261,8 @@ void
 kv_map_look(KvStore *store)
 {
 	static TimestampTz failed_at = 0;	/* when files could not be removed */
-	uint32		state = pg_atomic_read_u32(&store->map_state);
-	uint32		number = pg_atomic_read_u32(&store->map_number);
+	uint32		state = pg_atomic_read_u32(&store->map.state);
+	uint32		number = pg_atomic_read_u32(&store->map.number);
 	bool		imaged;
 
 	/* of the map with this number, whichever map follows it */
@@ -270,10 +270,10 @@ kv_map_look(KvStore *store)
 	imaged = kv_map_is_imaged(store);
 	if (state == KV_MAP_CHANGED && imaged)
 	{
-		store->imaged_stale = true;
+		store->images.stale = true;
 		kv_map_set_state(store, state = KV_MAP_IMAGED);
 	}
-	if (store->imaged_stale && imaged)
+	if (store->images.stale && imaged)
 		kv_imaged_write(store, number);
 	if (state != KV_MAP_IMAGED)
 		return;
@@ -292,12 +292,12 @@ kv_map_look(KvStore *store)
 	if (visit_others(store, kv_map_present(store), true))
 	{
 		failed_at = kv_clock();
-		pg_atomic_fetch_add_u32(&store->images_failed, 1);
+		pg_atomic_fetch_add_u32(&store->images.failed, 1);
 		return;
 	}
 	kv_io_sync_directory(kv_path_store(&store->key));
 	KV_STOP_POINT("map_done");
-	store->tidied_once = true;
+	store->map.tidied_once = true;
 	pg_write_barrier();
 	kv_map_set_state(store, KV_MAP_DONE);
 }

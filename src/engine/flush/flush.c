@@ -355,7 +355,7 @@ describe_merged(KvMerge *merge, const KvShard *before, KvManifest *manifest)
 	if (merge->taken == before->files.nunfrozen || files->oldest_xid == 0 ||
 		(merge->oldest_xid != 0 && merge->oldest_xid < files->oldest_xid))
 		files->oldest_xid = merge->oldest_xid;
-	files->first_log = before->immutable_log + 1;
+	files->first_log = before->log.immutable + 1;
 	if (merge->counts)
 		kv_counts_apply(merge->counts, shard, merge->rules.horizon, manifest);
 	if (merge->moves)
@@ -418,14 +418,14 @@ publish(KvMerge *merge, const KvShard *before)
 		kv_moves_publish(merge->moves, &manifest, merge->counts, shard);
 	freed = shard->immutable;
 	memset(&shard->immutable, 0, sizeof(shard->immutable));
-	shard->flushed_at = kv_clock();
+	shard->flush.ended = kv_clock();
 	pg_atomic_fetch_add_u32(&shard->generation, 1);
 	LWLockRelease(&shard->lock);
 	kv_memtable_free(&freed);
 	if (merge->counts)
 		forget_cached(store, merge->counts);
 
-	for (uint32 log = before->files.first_log; log <= before->immutable_log; log++)
+	for (uint32 log = before->files.first_log; log <= before->log.immutable; log++)
 		kv_file_release(store, merge->shard_id, KV_FILE_LOG, log);
 	for (int i = 0; i < merge->taken; i++)
 		kv_file_release(store, merge->shard_id, KV_FILE_RUN, before->files.unfrozen[i]);
@@ -482,7 +482,7 @@ has_inputs(KvShard *shard)
 	bool		has = false;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	for (int i = 0; i < shard->nvalue_files && !has; i++)
+	for (int i = 0; i < shard->values.n && !has; i++)
 		has = (kv_value_files(shard)[i].value_file.flags & KV_VALUE_FILE_INPUT) != 0;
 	LWLockRelease(&shard->lock);
 	return has;
@@ -498,21 +498,21 @@ flush_immutable(KvStore *store, uint32 shard_id, const KvHow *how)
 
 	/* only a maintainer changes these fields, so the copy stays valid */
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	if (shard->floor > 0 && shard->files.nunfrozen >= KV_MAX_UNFROZEN - 2)
-		shard->floor = 0;		/* a split that wants these runs left alone gives up */
+	if (shard->flush.floor > 0 && shard->files.nunfrozen >= KV_MAX_UNFROZEN - 2)
+		shard->flush.floor = 0;		/* a split that wants these runs left alone gives up */
 	before = *shard;
 	LWLockRelease(&shard->lock);
 
 	if (DsaPointerIsValid(before.immutable.root) || how->logs)
-		kv_shard_drain(store, shard_id, before.immutable_log, PG_UINT64_MAX);
+		kv_shard_drain(store, shard_id, before.log.immutable, PG_UINT64_MAX);
 	KV_STOP_POINT("flush_before_merge");
 
 	merge->taken = choose_runs(store, shard_id, how->mode, before.files.nunfrozen,
-							   before.files.unfrozen,
-							   before.immutable.nversions, before.files.frozen_keys, before.floor,
+							   before.files.unfrozen, before.immutable.nversions,
+							   before.files.frozen_keys, before.flush.floor,
 							   &merge->rules.with_base);
 	if (merge->rules.with_base && how->moves == NULL)
-		KV_TEST_COMPACT(kv_test_choose(shard, before.immutable_log));
+		KV_TEST_COMPACT(kv_test_choose(shard, before.log.immutable));
 	if (!DsaPointerIsValid(before.immutable.root) && merge->taken == 0 &&
 		!(merge->rules.with_base && has_inputs(shard)) && !how->logs)
 		return;
@@ -566,18 +566,18 @@ seal_memtable(KvStore *store, uint32 shard_id, bool logs)
 	if (DsaPointerIsValid(shard->immutable.root) ||
 		(!DsaPointerIsValid(shard->active.root) && !logs))
 		return;
-	if (shard->open_buffer >= 0)
+	if (shard->buffers.open >= 0)
 		kv_buffer_seal(store, shard_id);
 	shard->immutable = shard->active;
 	memset(&shard->active, 0, sizeof(shard->active));
-	if (shard->log_tail > sizeof(KvLogHeader) ||
-		(logs && shard->log_number == shard->files.first_log))
+	if (shard->log.tail > sizeof(KvLogHeader) ||
+		(logs && shard->log.number == shard->files.first_log))
 	{
-		shard->closed_log = shard->log_number++;
-		shard->closed_tail = shard->log_tail;
-		shard->log_tail = sizeof(KvLogHeader);
+		shard->log.closed = shard->log.number++;
+		shard->log.closed_tail = shard->log.tail;
+		shard->log.tail = sizeof(KvLogHeader);
 	}
-	shard->immutable_log = shard->log_number - 1;
+	shard->log.immutable = shard->log.number - 1;
 }
 
 /* The shard has no maintainer any more. */
@@ -585,7 +585,7 @@ static void
 resign(KvShard *shard)
 {
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	shard->maintainer = 0;
+	shard->roles.maintainer = 0;
 	LWLockRelease(&shard->lock);
 	ConditionVariableBroadcast(&shard->changed);
 }
@@ -658,12 +658,12 @@ flush(KvStore *store, uint32 shard_id, const KvHow *how)
 		bool		mine = false;
 
 		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-		if (shard->maintainer == 0)
+		if (shard->roles.maintainer == 0)
 		{
 			if ((!waited || how->mode == KV_FLUSH_ALL || how->logs) &&
-				shard->bounds_since != KV_NOT_IN_MAP)
+				shard->place.bounds_since != KV_NOT_IN_MAP)
 			{
-				shard->maintainer = MyProcPid;
+				shard->roles.maintainer = MyProcPid;
 				seal_memtable(store, shard_id, how->logs);
 				mine = true;
 			}
@@ -673,7 +673,7 @@ flush(KvStore *store, uint32 shard_id, const KvHow *how)
 				return;
 			break;
 		}
-		if (shard->maintainer == shard->compactor)
+		if (shard->roles.maintainer == shard->roles.compactor)
 			kv_shard_await(shard);
 		LWLockRelease(&shard->lock);
 		waited = true;
@@ -729,7 +729,7 @@ kv_shard_flush_recovering(KvStore *store, uint32 shard_id)
 
 	Assert(!shard->recovered && !DsaPointerIsValid(shard->immutable.root));
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	shard->maintainer = MyProcPid;
+	shard->roles.maintainer = MyProcPid;
 	shard->immutable = shard->active;
 	memset(&shard->active, 0, sizeof(shard->active));
 	LWLockRelease(&shard->lock);

@@ -2,7 +2,7 @@
  * flush.h
  *		Flushes memtables to runs, and resolves xids before clog forgets them.
  *
- * One process at a time flushes a shard (KvShard.maintainer).
+ * One process at a time flushes a shard (KvShard.roles.maintainer).
  *
  * Locks:  the shard's lock, to seal and to publish, not while writing; none is held on entry.
  * Errors: after an ERROR the shard is unchanged, and another process tries again.  A compaction
@@ -50,7 +50,7 @@ typedef struct KvMoves
 	/* value files of the copies: in no list yet, but there is space in the list */
 	const KvValueFile *value_files;
 	uint32		job;			/* new KvManifest.job; 0: unchanged */
-	uint64		written;		/* KvShard.written when the values to be put in order were
+	uint64		written;		/* KvShard.values.written when the values to be put in order were
 								 * chosen, if job is not 0 */
 
 	/* set by the flush */

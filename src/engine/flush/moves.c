@@ -131,9 +131,9 @@ void
 kv_moves_publish(const KvMoves *moves, const KvManifest *manifest, const KvCounts *counts,
 				 KvShard *shard)
 {
-	shard->job = manifest->job;
+	shard->compact.job = manifest->job;
 	if (moves->job != 0)
-		shard->written -= Min(shard->written, moves->written);
+		shard->values.written -= Min(shard->values.written, moves->written);
 	for (int i = 0; i < moves->nvalue_files; i++)
 	{
 		const KvValueFile *value_file = bsearch(&moves->value_files[i], manifest->value_files,
@@ -144,5 +144,5 @@ kv_moves_publish(const KvMoves *moves, const KvManifest *manifest, const KvCount
 	}
 	kv_counts_note(shard, counts, moves->value_files, moves->nvalue_files);
 	if (moves->nvalue_files > 0)
-		shard->value_files_promised = 0;
+		shard->values.promised = 0;
 }

@@ -66,9 +66,9 @@ kv_shard_maintain(KvStore *store, uint32 shard_id, TimestampTz now)
 	KvShard    *shard = kv_shard(store, shard_id);
 	bool		old;
 
-	if (shard->maintainer != 0)
+	if (shard->roles.maintainer != 0)
 		return;					/* another process flushes it */
-	old = TimestampDifferenceExceeds(shard->flushed_at, now, flush_delay * 1000);
+	old = TimestampDifferenceExceeds(shard->flush.ended, now, flush_delay * 1000);
 
 	/* snapshots compare 32 bits of an xid, so none may stay for ever */
 	if (shard->files.oldest_xid != 0 && shard->files.oldest_xid < kv_xid_horizon() &&
@@ -81,9 +81,9 @@ kv_shard_maintain(KvStore *store, uint32 shard_id, TimestampTz now)
 		kv_shard_flush(store, shard_id, KV_FLUSH_MERGE);
 	else if (old && shard->files.nunfrozen > 0 &&
 			 shard->files.unfrozen_entries * 4 >= shard->files.frozen_keys &&
-			 shard->active.nversions == 0 && shard->resolved_horizon < kv_xid_horizon())
+			 shard->active.nversions == 0 && shard->flush.resolved_horizon < kv_xid_horizon())
 	{
-		shard->resolved_horizon = kv_xid_horizon();
+		shard->flush.resolved_horizon = kv_xid_horizon();
 		kv_shard_flush(store, shard_id, KV_FLUSH_ALL);
 	}
 }
@@ -112,7 +112,7 @@ kv_largest_memtable(List *stores, List *except, bool idle, uint32 *shard_id)
 		{
 			KvShard    *shard = kv_shard(store, i);
 
-			if (bytes_of_memtables(shard) > bytes && (!idle || shard->maintainer == 0) &&
+			if (bytes_of_memtables(shard) > bytes && (!idle || shard->roles.maintainer == 0) &&
 				!list_member_ptr(except, shard))
 			{
 				bytes = bytes_of_memtables(shard);
@@ -285,7 +285,7 @@ flush_recovering(KvStore *store, uint32 shard_id, Size least)
 	{
 		KvShard    *shard = kv_shard(store, i);
 
-		if (shard->recovered && shard->maintainer == 0 &&
+		if (shard->recovered && shard->roles.maintainer == 0 &&
 			shard->active.bytes > kv_shard(store, largest)->active.bytes)
 			largest = i;
 	}

@@ -143,8 +143,8 @@ unresolved_in_runs(KvStore *store, uint32 shard_id)
 
 	if (shard->files.oldest_xid == 0)
 		return 0;
-	if (shard->unresolved_generation == pg_atomic_read_u32(&shard->generation))
-		return shard->unresolved_xid;
+	if (shard->flush.unresolved_generation == pg_atomic_read_u32(&shard->generation))
+		return shard->flush.unresolved_xid;
 	set = kv_shard_runs(store, shard_id);
 	for (int i = 0; i < set->nruns - (set->has_base ? 1 : 0); i++)
 	{
@@ -154,8 +154,8 @@ unresolved_in_runs(KvStore *store, uint32 shard_id)
 			oldest = xid;
 	}
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	shard->unresolved_xid = oldest;
-	shard->unresolved_generation = set->generation;
+	shard->flush.unresolved_xid = oldest;
+	shard->flush.unresolved_generation = set->generation;
 	LWLockRelease(&shard->lock);
 	return oldest;
 }
@@ -215,7 +215,7 @@ kv_store_resolve(KvStore *store)
 	kv_each_shard(store, i)
 	{
 		kv_maintenance_interrupts();
-		if (kv_shard(store, i)->maintainer == 0)
+		if (kv_shard(store, i)->roles.maintainer == 0)
 			resolve_before(store, i, before);
 	}
 }

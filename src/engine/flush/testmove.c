@@ -27,7 +27,7 @@ kv_test_choose(KvShard *shard, uint32 immutable_log)
 	if (!kv_test_compact)
 		return;
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < shard->nvalue_files; i++)
+	for (int i = 0; i < shard->values.n; i++)
 	{
 		KvShardValueFile *value_file = &kv_value_files(shard)[i];
 
@@ -76,7 +76,7 @@ kv_test_chosen(KvShard *shard)
 	if (!kv_test_compact)
 		return;
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < shard->nvalue_files; i++)
+	for (int i = 0; i < shard->values.n; i++)
 		kv_value_files(shard)[i].value_file.flags &= ~KV_VALUE_FILE_INPUT;
 	LWLockRelease(&shard->lock);
 }

@@ -159,7 +159,7 @@ collect_stores(void)
 	while ((store = hash_seq_search(&status)) != NULL)
 	{
 		if (pg_atomic_read_u32(&store->state) != KV_STORE_DROPPED ||
-			pg_atomic_read_u32(&store->helpers) > 0)
+			pg_atomic_read_u32(&store->opening.helpers) > 0)
 			continue;
 
 		/*

@@ -32,7 +32,7 @@ kv_helpers_start(KvStore *store, int n)
 	BackgroundWorkerHandle *handle;
 
 	if (n > 0)
-		pg_atomic_exchange_u32(&store->helped_opening, store->cache_id);
+		pg_atomic_exchange_u32(&store->opening.helped, store->cache_id);
 	while (n-- > 0 && kv_worker_start("kvfdw recovery", "kv_recovery_worker_main",
 									  UInt32GetDatum(store->cache_id), &handle))
 		pfree(handle);
@@ -41,8 +41,8 @@ kv_helpers_start(KvStore *store, int n)
 void
 kv_helpers_end(KvStore *store)
 {
-	pg_atomic_exchange_u32(&store->helped_opening, 0);
-	while (pg_atomic_read_u32(&store->helpers) > 0)
+	pg_atomic_exchange_u32(&store->opening.helped, 0);
+	while (pg_atomic_read_u32(&store->opening.helpers) > 0)
 	{
 		/* the latch is set when a helper of this process ends */
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
@@ -59,7 +59,7 @@ leave(int code, Datum arg)
 
 	joined = NULL;
 	if (store != NULL)
-		pg_atomic_fetch_sub_u32(&store->helpers, 1);
+		pg_atomic_fetch_sub_u32(&store->opening.helpers, 1);
 }
 
 KvStore *
@@ -72,14 +72,14 @@ kv_helper_join(uint32 opening)
 	LWLockAcquire(&kv_registry->lock, LW_SHARED);
 	hash_seq_init(&status, kv_store_hash);
 	while ((store = hash_seq_search(&status)) != NULL &&
-		   pg_atomic_read_u32(&store->helped_opening) != opening)
+		   pg_atomic_read_u32(&store->opening.helped) != opening)
 		;
 	if (store != NULL)
 	{
 		hash_seq_term(&status);
-		pg_atomic_fetch_add_u32(&store->helpers, 1);
+		pg_atomic_fetch_add_u32(&store->opening.helpers, 1);
 		joined = store;
-		if (pg_atomic_read_u32(&store->helped_opening) != opening ||
+		if (pg_atomic_read_u32(&store->opening.helped) != opening ||
 			pg_atomic_read_u32(&store->state) != KV_STORE_OPENING)
 			leave(0, (Datum) 0);
 	}

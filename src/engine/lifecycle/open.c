@@ -56,7 +56,7 @@ may_be_unknown(KvStore *store)
 	{
 		const KvShard *shard = kv_shard(store, i);
 
-		if (shard->nvalue_files > 0 || shard->log_tail > sizeof(KvLogHeader) ||
+		if (shard->values.n > 0 || shard->log.tail > sizeof(KvLogHeader) ||
 			shard->files.base_run != 0 || shard->files.nunfrozen > 0)
 			return false;
 	}
@@ -70,7 +70,7 @@ end_opening(KvStore *store, KvStoreState state)
 	uint32		opening = KV_STORE_OPENING;
 
 	(void) pg_atomic_compare_exchange_u32(&store->state, &opening, state);
-	ConditionVariableBroadcast(&store->opened);
+	ConditionVariableBroadcast(&store->opening.opened);
 }
 
 static void
@@ -179,9 +179,9 @@ kv_store_ensure_open(KvStore *store)
 		}
 		if (state == KV_STORE_DROPPED)
 			kv_raise_dropped(store->key.dboid, store->key.relid);
-		ConditionVariablePrepareToSleep(&store->opened);
+		ConditionVariablePrepareToSleep(&store->opening.opened);
 		while (pg_atomic_read_u32(&store->state) == KV_STORE_OPENING)
-			ConditionVariableSleep(&store->opened, KV_WAIT_RECOVERY);
+			ConditionVariableSleep(&store->opening.opened, KV_WAIT_RECOVERY);
 		ConditionVariableCancelSleep();
 	}
 }

@@ -166,13 +166,13 @@ leave_logs(KvStore *store, uint32 shard_id)
 	KvManifest	manifest;
 
 	kv_shard_describe(shard, &manifest);
-	manifest.files.first_log = ++shard->log_number;
+	manifest.files.first_log = ++shard->log.number;
 	kv_log_create(&store->key, shard_id, manifest.files.first_log);
 	kv_manifest_write(&store->key, shard_id, &manifest);
 	pfree(manifest.value_files);
-	shard->log_tail = sizeof(KvLogHeader);
+	shard->log.tail = sizeof(KvLogHeader);
 	shard->files.first_log = manifest.files.first_log;
-	shard->immutable_log = manifest.files.first_log - 1;
+	shard->log.immutable = manifest.files.first_log - 1;
 }
 
 /*
@@ -192,7 +192,7 @@ end_salvage(KvStore *store, uint32 shard_id)
 		leave_logs(store, shard_id);
 		return;
 	}
-	shard->flushed_at = kv_clock();
+	shard->flush.ended = kv_clock();
 	kv_shard_flush(store, shard_id, KV_FLUSH_MEMORY);
 }
 
@@ -267,15 +267,15 @@ begin_shard(KvStore *store, uint32 shard_id, const KvFoundFile *files, int n,
 										&begin->manifest, &begin->last_log,
 										&begin->log_end);
 	shard->files = manifest->files;
-	shard->immutable_log = manifest->files.first_log - 1;
-	shard->log_number = begin->last_log;
+	shard->log.immutable = manifest->files.first_log - 1;
+	shard->log.number = begin->last_log;
 	kv_retired_free(shard);		/* an earlier attempt may have had some */
 	while (!kv_value_files_load(shard, manifest, store->shape.wal != KV_WAL_NONE))
 		kv_make_memory(store, shard_id);
 	require_value_files(&store->key, manifest);
 	kv_shard_load_image(store, shard_id, files, n, manifest);
-	if (shard->image_number > 0 && !had_image)
-		store->imaged_stale = true;
+	if (shard->durable.number > 0 && !had_image)
+		store->images.stale = true;
 }
 
 /*
@@ -292,21 +292,21 @@ replay_shard(KvStore *store, uint32 shard_id, const KvBeginning *begin)
 
 	kv_buffers_replay_sealed(store, shard_id);
 	KV_STOP_POINT("recover_after_sealed");
-	shard->log_tail = sizeof(KvLogHeader);
-	for (uint32 log = shard->files.first_log; log <= shard->log_number; log++)
+	shard->log.tail = sizeof(KvLogHeader);
+	for (uint32 log = shard->files.first_log; log <= shard->log.number; log++)
 	{
 		uint64		end = log == begin->last_log ? begin->log_end : 0;
 
 		to.log = log;
-		shard->log_tail = salvage ?
+		shard->log.tail = salvage ?
 			kv_log_salvage(&store->key, shard_id, log, salvage_entry, &to, &lost) :
 			kv_log_replay(&store->key, shard_id, log, begin->used, end, apply_entry, &to);
-		if (log == shard->image_log && shard->log_tail < shard->image_tail && !salvage)
-			kv_io_report_short(ERROR, kv_path_log(&store->key, shard_id, log), shard->image_tail);
+		if (log == shard->durable.log && shard->log.tail < shard->durable.tail && !salvage)
+			kv_io_report_short(ERROR, kv_path_log(&store->key, shard_id, log), shard->durable.tail);
 	}
 	kv_stat_add(store, KV_COUNT_LOST_LOG_BYTES, lost);
 	KV_STOP_POINT("recover_after_logs");
-	to.log = shard->log_number;
+	to.log = shard->log.number;
 	kv_buffers_replay_open(store, shard_id, apply_entry, &to);
 }
 
@@ -335,12 +335,12 @@ finish_open_value_file(KvStore *store, uint32 shard_id)
 {
 	KvShard    *shard = kv_shard(store, shard_id);
 
-	if (shard->open_address != 0)
+	if (shard->values.open != 0)
 	{
-		KvShardValueFile *open = kv_value_file_find(shard, shard->open_address);
-		uint64		size = size_of(store, shard->open_address);
+		KvShardValueFile *open = kv_value_file_find(shard, shard->values.open);
+		uint64		size = size_of(store, shard->values.open);
 
-		open->value_file.used = shard->value_tail - shard->open_address;
+		open->value_file.used = shard->values.tail - shard->values.open;
 		if (size < open->value_file.used || (shard->files.flags & KV_MANIFEST_SALVAGE))
 			kv_value_file_close(shard);
 		else
@@ -350,16 +350,16 @@ finish_open_value_file(KvStore *store, uint32 shard_id)
 	/*
 	 * a write buffer may have returned space that it had reserved when the manifest was written
 	 */
-	for (int i = 0; i < shard->nvalue_files && !(shard->files.flags & KV_MANIFEST_SALVAGE); i++)
+	for (int i = 0; i < shard->values.n && !(shard->files.flags & KV_MANIFEST_SALVAGE); i++)
 	{
 		KvValueFile *value_file = &kv_value_files(shard)[i].value_file;
 		struct stat info;
 
-		if (value_file->address == shard->open_address ||
+		if (value_file->address == shard->values.open ||
 			stat(kv_path_value(&store->key, (KvFileId) {value_file->address}), &info) != 0 ||
 			(uint64) info.st_size >= value_file->used)
 			continue;
-		shard->value_bytes -= value_file->used - info.st_size;
+		shard->values.bytes -= value_file->used - info.st_size;
 		value_file->used = info.st_size;
 	}
 }
@@ -373,7 +373,7 @@ find_next_address(KvStore *store, uint32 shard_id, const KvFoundFile *value_file
 {
 	KvShard    *shard = kv_shard(store, shard_id);
 
-	int			own = shard->nvalue_files;
+	int			own = shard->values.n;
 
 	/* shared ones were created by other shards */
 	while (own > 0 && (kv_value_files(shard)[own - 1].value_file.flags & KV_VALUE_FILE_SHARED))
@@ -382,22 +382,22 @@ find_next_address(KvStore *store, uint32 shard_id, const KvFoundFile *value_file
 	{
 		KvFileId	last = {kv_value_files(shard)[own - 1].value_file.address};
 
-		if (last.address + kv_file_span(last) > shard->next_address)
-			shard->next_address = last.address + kv_file_span(last);
-		if (kv_volume_of(shard->next_address) != kv_volume_of(last.address) &&
-			shard->next_address == last.address + kv_file_span(last))
-			shard->next_address = 0;
+		if (last.address + kv_file_span(last) > shard->values.next)
+			shard->values.next = last.address + kv_file_span(last);
+		if (kv_volume_of(shard->values.next) != kv_volume_of(last.address) &&
+			shard->values.next == last.address + kv_file_span(last))
+			shard->values.next = 0;
 	}
-	for (int i = 0; i < n && shard->next_address != 0; i++)
+	for (int i = 0; i < n && shard->values.next != 0; i++)
 	{
 		KvFileId	file = {kv_found_address(&value_files[i])};
 
-		if (kv_volume_of(file.address) != kv_volume_of(shard->next_address) ||
-			file.address < shard->next_address)
+		if (kv_volume_of(file.address) != kv_volume_of(shard->values.next) ||
+			file.address < shard->values.next)
 			continue;
 		if (store->shape.wal != KV_WAL_FULL ||
 			kv_io_unlink(kv_path_value(&store->key, file)) != 0)
-			shard->next_address = file.address + kv_file_span(file);
+			shard->values.next = file.address + kv_file_span(file);
 	}
 }
 
@@ -422,10 +422,10 @@ recover_shard(KvStore *store, uint32 shard_id, const KvFoundFile *files, int n,
 
 	if (salvage)
 		end_salvage(store, shard_id);
-	else if (!DsaPointerIsValid(shard->active.root) && shard->log_tail > sizeof(KvLogHeader))
+	else if (!DsaPointerIsValid(shard->active.root) && shard->log.tail > sizeof(KvLogHeader))
 		leave_logs(store, shard_id);
 	kv_files_release(store, shard_id, files, n);
-	shard->flushed_at = kv_clock();
+	shard->flush.ended = kv_clock();
 	/* prepared transactions may hold any lock */
 	shard->key_share_xid = U64FromFullTransactionId(ReadNextFullTransactionId()) - 1;
 	pg_atomic_fetch_add_u32(&shard->generation, 1);
@@ -444,16 +444,16 @@ recover_shards(KvStore *store)
 	int			first_value_file = 0;
 	int			at = 0;
 
-	kv_progress_total(pg_atomic_read_u32(&store->shard_ids));
+	kv_progress_total(pg_atomic_read_u32(&store->map.shard_ids));
 	kv_store_list_files(&store->key, &found);
 	while (first_value_file < found.n && found.files[first_value_file].kind != KV_FILE_VALUES)
 		first_value_file++;
 	for (;;)
 	{
-		uint32		shard_id = pg_atomic_fetch_add_u32(&store->next_shard, 1);
+		uint32		shard_id = pg_atomic_fetch_add_u32(&store->opening.next_shard, 1);
 		int			n;
 
-		if (shard_id >= pg_atomic_read_u32(&store->shard_ids))
+		if (shard_id >= pg_atomic_read_u32(&store->map.shard_ids))
 			break;
 		if (kv_shard_from(store, shard_id) != shard_id)
 			continue;
@@ -485,7 +485,7 @@ raise_no_room(const KvMap *map)
 	hash_seq_init(&status, kv_store_hash);
 	while ((other = hash_seq_search(&status)) != NULL)
 	{
-		for (dsa_pointer at = other->blocks; DsaPointerIsValid(at);
+		for (dsa_pointer at = other->map.blocks; DsaPointerIsValid(at);
 			 at = ((KvShardBlock *) kv_address(at))->next)
 			bytes += sizeof(KvShard) * ((KvShardBlock *) kv_address(at))->n;
 	}
@@ -522,7 +522,7 @@ find_map(KvStore *store, bool *changed)
 	map = kv_map_choose(store, imaged);
 	kv_map_keep_only(store, map);
 	if (kv_imaged_map(imaged) != map->number)
-		store->imaged_stale = true;
+		store->images.stale = true;
 	if (imaged != NULL)
 		pfree(imaged);
 	return map;
@@ -536,7 +536,7 @@ allocate_shards(KvStore *store)
 	bool		changed;
 	bool		done;
 
-	if (DsaPointerIsValid(store->map))
+	if (DsaPointerIsValid(store->map.now))
 		return;
 	LWLockAcquire(&kv_registry->lock, LW_EXCLUSIVE);
 	kv_table_file_require(&store->key, &store->shape, NULL, NULL);
@@ -548,7 +548,7 @@ allocate_shards(KvStore *store)
 		done = kv_map_begin(store, map);
 	if (!done)
 		raise_no_room(map);
-	store->map_durable = 0;
+	store->images.map = 0;
 	if (changed)
 		kv_map_set_state(store, KV_MAP_CHANGED);
 	pfree(map);
@@ -653,21 +653,21 @@ kv_value_files_sweep(KvStore *store)
 	Size		n = 0;
 
 	kv_store_list_files(&store->key, &found);
-	if (pg_atomic_read_u32(&store->map_state) != KV_MAP_DONE)
+	if (pg_atomic_read_u32(&store->map.state) != KV_MAP_DONE)
 		keep_imaged(store, &found);
 	if (store->shape.maps)
 		kv_value_files_find_shared(store);
 	kv_each_shard(store, i)
-		n += kv_shard(store, i)->nvalue_files + kv_shard(store, i)->nretired;
+		n += kv_shard(store, i)->values.n + kv_shard(store, i)->retired.n;
 	listed = MemoryContextAllocHuge(CurrentMemoryContext, Max(n, 1) * sizeof(KvAddress));
 	n = 0;
 	kv_each_shard(store, i)
 	{
 		const KvShard *shard = kv_shard(store, i);
 
-		for (int c = 0; c < shard->nvalue_files; c++)
+		for (int c = 0; c < shard->values.n; c++)
 			listed[n++] = kv_value_files(shard)[c].value_file.address;
-		for (int c = 0; c < shard->nretired; c++)
+		for (int c = 0; c < shard->retired.n; c++)
 			listed[n++] = kv_retired(shard)[c].value_file.address;
 	}
 	qsort(listed, n, sizeof(KvAddress), kv_address_compare);
@@ -700,7 +700,7 @@ kv_value_files_cut(KvStore *store)
 	{
 		const KvShard *shard = kv_shard(store, i);
 
-		for (int c = 0; c < shard->nvalue_files; c++)
+		for (int c = 0; c < shard->values.n; c++)
 		{
 			const KvShardValueFile *value_file = &kv_value_files(shard)[c];
 			uint64		end = Max(value_file->value_file.used, value_file->trusted);
@@ -772,7 +772,7 @@ recover_store(KvStore *store)
 	allocate_shards(store);
 	kv_space_require(&store->key, true);
 	store->cache_id = pg_atomic_add_fetch_u32(&kv_registry->cache_ids, 1);
-	pg_atomic_write_u32(&store->next_shard, 0);
+	pg_atomic_write_u32(&store->opening.next_shard, 0);
 
 	kv_store_list_files(&store->key, &found);
 	for (int i = 0; i < found.n; i++)
@@ -789,18 +789,18 @@ recover_store(KvStore *store)
 	}
 	PG_CATCH();
 	{
-		pg_atomic_write_u32(&store->next_shard, pg_atomic_read_u32(&store->shard_ids));
+		pg_atomic_write_u32(&store->opening.next_shard, pg_atomic_read_u32(&store->map.shard_ids));
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
 	kv_helpers_end(store);
 	if (!all_recovered(store))
 	{
-		pg_atomic_write_u32(&store->next_shard, 0);
+		pg_atomic_write_u32(&store->opening.next_shard, 0);
 		recover_shards(store);
 	}
 	kv_progress_shard(-1);
-	kv_progress_done(pg_atomic_read_u32(&store->shard_ids));
+	kv_progress_done(pg_atomic_read_u32(&store->map.shard_ids));
 	kv_progress_phase("sweeping");
 	if (store->shape.wal != KV_WAL_KEYS || !RecoveryInProgress())
 	{
@@ -819,8 +819,8 @@ recover_store(KvStore *store)
 	{
 		KvShard    *shard = kv_shard(store, i);
 
-		kv_volume_note(store, shard->next_address);
-		if (shard->bounds_since > shard->image_map)
+		kv_volume_note(store, shard->values.next);
+		if (shard->place.bounds_since > shard->durable.map)
 			kv_image_want(shard);
 	}
 	report_losses(store);

@@ -268,8 +268,8 @@ read_around(const KvScan *scan, const KvBatchRow *row)
 	KvAddress	address = KV_LOCATION_ADDRESS(row->version.location);
 	const volatile KvShard *shard = kv_shard(store, kv_shard_for(store, row->key, row->keylen));
 
-	if (kv_file_of(address).address == shard->open_address &&
-		address + KV_WRITTEN_SOON > shard->value_tail)
+	if (kv_file_of(address).address == shard->values.open &&
+		address + KV_WRITTEN_SOON > shard->values.tail)
 		return 0;
 	return kv_around_begin(store->cache_id, address, kv_space_taken(store));
 }

@@ -111,7 +111,7 @@ shards_after(const KvScan *scan, uint32 shard_id, uint32 last)
 {
 	int64		n = kv_shard_distance(scan->store, shard_id, last);
 
-	if (kv_shard(scan->store, shard_id)->bounds_since == KV_NOT_IN_MAP)
+	if (kv_shard(scan->store, shard_id)->place.bounds_since == KV_NOT_IN_MAP)
 		return 0;
 	if (n < 0 && wraps(scan))
 		return n + kv_store_nshards(scan->store);

@@ -81,7 +81,7 @@ kv_account_gucs(void)
 double
 kv_space_amp(const KvStore *store)
 {
-	uint32		amp = pg_atomic_read_u32(unconstify(pg_atomic_uint32 *, &store->space_amp));
+	uint32		amp = pg_atomic_read_u32(unconstify(pg_atomic_uint32 *, &store->space.amp));
 
 	if (amp == 0)
 		amp = pg_atomic_read_u32(&kv_compactor->amp);
@@ -118,9 +118,9 @@ kv_space_left(KvStore *store, int64 *start, int64 *bound)
 {
 	double		amp = kv_space_amp(store);
 
-	SpinLockAcquire(&store->space.mutex);
-	left_of(&store->space, amp, start, bound);
-	SpinLockRelease(&store->space.mutex);
+	SpinLockAcquire(&store->account.mutex);
+	left_of(&store->account, amp, start, bound);
+	SpinLockRelease(&store->account.mutex);
 }
 
 static uint64
@@ -146,9 +146,9 @@ kv_space_is_due(KvStore *store)
 	double		amp = kv_space_amp(store);
 	bool		due;
 
-	SpinLockAcquire(&store->space.mutex);
-	due = is_due(&store->space, amp);
-	SpinLockRelease(&store->space.mutex);
+	SpinLockAcquire(&store->account.mutex);
+	due = is_due(&store->account, amp);
+	SpinLockRelease(&store->account.mutex);
 	return due;
 }
 
@@ -173,10 +173,10 @@ kv_space_ask(KvStore *store)
 {
 	bool		asked;
 
-	SpinLockAcquire(&store->space.mutex);
-	asked = store->space.asked;
-	store->space.asked = true;
-	SpinLockRelease(&store->space.mutex);
+	SpinLockAcquire(&store->account.mutex);
+	asked = store->account.asked;
+	store->account.asked = true;
+	SpinLockRelease(&store->account.mutex);
 	if (!asked)
 		kv_compactor_wake();
 }
@@ -184,56 +184,56 @@ kv_space_ask(KvStore *store)
 void
 kv_space_answer(KvStore *store, bool no_room, uint64 quiet)
 {
-	KvSpaceAccount *account = &store->space;
+	KvSpaceAccount *account = &store->account;
 
 	SpinLockAcquire(&account->mutex);
 	account->asked = false;
 	account->wake_at = quiet == 0 ? 0 : told(account) + quiet;
 	SpinLockRelease(&account->mutex);
-	pg_atomic_write_u32(&store->space_no_room, no_room);
+	pg_atomic_write_u32(&store->space.no_room, no_room);
 	if (no_room)
-		ConditionVariableBroadcast(&store->space_made);
+		ConditionVariableBroadcast(&store->space.made);
 }
 
 void
 kv_space_give_up(KvStore *store, uint64 bytes)
 {
-	pg_atomic_write_u64(&store->space_given_up, bytes);
+	pg_atomic_write_u64(&store->space.given_up, bytes);
 }
 
 void
 kv_space_move(KvStore *store, bool bounds, uint64 bytes)
 {
 	if (!bounds)
-		pg_atomic_fetch_add_u64(&store->space_aside, bytes);
-	pg_atomic_fetch_add_u64(bounds ? &store->space_moving : &store->space_unbounded, bytes);
+		pg_atomic_fetch_add_u64(&store->space.aside, bytes);
+	pg_atomic_fetch_add_u64(bounds ? &store->space.moving : &store->space.unbounded, bytes);
 	kv_space_beat(store);
 }
 
 void
 kv_space_moved(KvStore *store, bool bounds, uint64 bytes)
 {
-	pg_atomic_fetch_sub_u64(bounds ? &store->space_moving : &store->space_unbounded, bytes);
+	pg_atomic_fetch_sub_u64(bounds ? &store->space.moving : &store->space.unbounded, bytes);
 	kv_space_beat(store);
 }
 
 void
 kv_space_beat(KvStore *store)
 {
-	pg_atomic_fetch_add_u32(&store->space_beat, 1);
+	pg_atomic_fetch_add_u32(&store->space.beat, 1);
 }
 
 void
 kv_space_note_freed(KvStore *store, uint64 bytes)
 {
-	KvSpaceAccount *account = &store->space;
+	KvSpaceAccount *account = &store->account;
 
-	pg_atomic_fetch_add_u64(&store->space_freed, bytes);
+	pg_atomic_fetch_add_u64(&store->space.freed, bytes);
 	SpinLockAcquire(&account->mutex);
 	account->retired -= Min(account->retired, (int64) bytes);
 	SpinLockRelease(&account->mutex);
 	kv_space_beat(store);
-	ConditionVariableSignal(&store->space_made);
+	ConditionVariableSignal(&store->space.made);
 }
 
 void
@@ -241,9 +241,9 @@ kv_store_bound_space(KvStore *store, double amp)
 {
 	uint32		own = amp < 0 ? 0 : shared_amp(amp);
 
-	if (likely(pg_atomic_read_u32(&store->space_amp) == own))
+	if (likely(pg_atomic_read_u32(&store->space.amp) == own))
 		return;
-	pg_atomic_write_u32(&store->space_amp, own);
+	pg_atomic_write_u32(&store->space.amp, own);
 	kv_space_ask(store);
 }
 
@@ -252,15 +252,15 @@ kv_store_bound_space(KvStore *store, double amp)
 void
 kv_space_tell(KvStore *store, KvShard *shard, int64 taken)
 {
-	KvSpaceAccount *account = &store->space;
+	KvSpaceAccount *account = &store->account;
 	double		amp = kv_space_amp(store);
-	uint64		dead = shard->died_untold;
+	uint64		dead = shard->count.untold;
 	bool		due;
 
 	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
 	if (taken == 0 && dead == 0)
 		return;
-	shard->died_untold = 0;
+	shard->count.untold = 0;
 	SpinLockAcquire(&account->mutex);
 	account->taken += taken;
 	account->live += taken - (int64) dead;
@@ -279,8 +279,8 @@ kv_space_is_short(KvStore *store)
 	int64		start;
 	int64		bound;
 
-	if (pg_atomic_read_u32(&store->space_no_room) != 0 ||
-		pg_atomic_read_u32(&store->space_stalled) == pg_atomic_read_u32(&store->space_beat))
+	if (pg_atomic_read_u32(&store->space.no_room) != 0 ||
+		pg_atomic_read_u32(&store->space.stalled) == pg_atomic_read_u32(&store->space.beat))
 		return false;
 	kv_space_left(store, &start, &bound);
 	if (bound >= 0)

@@ -57,7 +57,7 @@ ranges_of(const KvShard *shard)
 	if (!kv_dead_any(shard))
 		return NULL;
 	dead = kv_address(shard->dead);
-	return dead->bounds_since == shard->bounds_since ? dead : NULL;
+	return dead->bounds_since == shard->place.bounds_since ? dead : NULL;
 }
 
 static KvKey
@@ -342,9 +342,9 @@ kv_dead_add(KvShard *shard, KvKey lo, KvKey hi, KvDeadXids xids, uint32 keys)
 	if (!kv_dead_any(shard))
 		return;
 	dead = kv_address(shard->dead);
-	if (dead->bounds_since != shard->bounds_since)
+	if (dead->bounds_since != shard->place.bounds_since)
 		dead->n = 0;
-	dead->bounds_since = shard->bounds_since;
+	dead->bounds_since = shard->place.bounds_since;
 	if (!clip(dead, &range))
 		return;
 	join_neighbors(dead, &range);

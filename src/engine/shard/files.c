@@ -35,8 +35,8 @@ needs_run(const KvShard *shard, uint32 number)
 	bool		needs = kv_files_name_run(&shard->files, number);
 
 	for (int i = 0; i < KV_IMAGES; i++)
-		needs |= shard->images[i].valid &&
-			kv_files_name_run(&shard->images[i].files, number);
+		needs |= shard->durable.images[i].valid &&
+			kv_files_name_run(&shard->durable.images[i].files, number);
 	return needs;
 }
 
@@ -53,7 +53,7 @@ needs_log(const KvStore *store, const KvShard *shard, uint32 number)
 		return true;
 	for (int i = 0; i < KV_IMAGES; i++)
 	{
-		const KvImageFiles *image = &shard->images[i];
+		const KvImageFiles *image = &shard->durable.images[i];
 
 		any |= image->valid;
 		if (image->valid && number >= image->files.first_log &&
@@ -67,6 +67,8 @@ needs_log(const KvStore *store, const KvShard *shard, uint32 number)
 static bool
 needs_file(const KvStore *store, const KvShard *shard, const KvFoundFile *file)
 {
+	const KvImageFiles *image = &shard->durable.images[KV_IMAGE_LAST];
+
 	switch (file->kind)
 	{
 		case KV_FILE_LOG:
@@ -74,11 +76,11 @@ needs_file(const KvStore *store, const KvShard *shard, const KvFoundFile *file)
 		case KV_FILE_RUN:
 			/* a flush may be about to name a new run; a compaction job may use its own */
 			return kv_backups_run() || needs_run(shard, file->number) ||
-				(shard->recovered && (shard->maintainer != 0 || shard->compactor != 0 ||
-									  file->number >= shard->images[KV_IMAGE_LAST].files.next_run));
+				(shard->recovered && (shard->roles.maintainer != 0 || shard->roles.compactor != 0 ||
+									  file->number >= image->files.next_run));
 		case KV_FILE_IMAGE:
-			return shard->recovered ? file->number >= shard->image_number :
-				file->number == shard->image_number;
+			return shard->recovered ? file->number >= shard->durable.number :
+				file->number == shard->durable.number;
 		case KV_FILE_TEMPORARY:
 			return shard->recovered;
 		default:
@@ -97,7 +99,7 @@ kv_file_release(KvStore *store, uint32 shard_id, KvFileKind kind, uint32 number)
 	needed = kind == KV_FILE_RUN ? needs_run(shard, number) : needs_log(store, shard, number);
 	LWLockRelease(&shard->lock);
 	if (kv_backups_run())
-		shard->leftovers = true;
+		shard->durable.leftovers = true;
 	else if (!needed)
 	{
 		(void) kv_io_unlink(kind == KV_FILE_RUN ? kv_path_run(&store->key, shard_id, number) :
@@ -123,8 +125,8 @@ release_files(KvStore *store, uint32 shard_id, const KvFoundFile *files, int n, 
 			continue;
 		LWLockAcquire(&shard->lock, LW_SHARED);
 		needed = needs_file(store, shard, &files[i]);
-		if (shard->maintainer != 0 || shard->compactor != 0)
-			shard->leftovers = true;
+		if (shard->roles.maintainer != 0 || shard->roles.compactor != 0)
+			shard->durable.leftovers = true;
 		LWLockRelease(&shard->lock);
 		snprintf(path, sizeof(path), "%s/%s", directory, files[i].name);
 		if (needed)

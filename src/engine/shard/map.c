@@ -2,8 +2,8 @@
  * map.c
  *		The map of a store: which shard has a key, and the order of shards.
  *
- * Each process copies the map from shared memory under KvStore.map_lock, in shared mode, and copies
- * it again when KvStore.map_number has changed.  No result of this file points into a copy, because
+ * Each process copies the map from shared memory under KvStore.map.lock, in shared mode, and copies
+ * it again when KvStore.map.number has changed.  No result of this file points into a copy, because
  * the next call may replace the copy.
  *
  * Descriptors are found by shard id through a directory, without a lock.  A directory that is too
@@ -40,7 +40,7 @@ static const KvMap *last_map = NULL;
 static uint32
 newest_number(const KvStore *store)
 {
-	return pg_atomic_read_u32(&unconstify(KvStore *, store)->map_number);
+	return pg_atomic_read_u32(&unconstify(KvStore *, store)->map.number);
 }
 
 static void
@@ -66,11 +66,11 @@ copy_map(KvStore *store)
 	const KvMap *shared;
 	KvMap	   *map;
 
-	LWLockAcquire(&store->map_lock, LW_SHARED);
-	shared = kv_address(store->map);
+	LWLockAcquire(&store->map.lock, LW_SHARED);
+	shared = kv_address(store->map.now);
 	map = MemoryContextAllocHuge(TopMemoryContext, shared->bytes);
 	memcpy(map, shared, shared->bytes);
-	LWLockRelease(&store->map_lock);
+	LWLockRelease(&store->map.lock);
 	return map;
 }
 
@@ -197,7 +197,7 @@ kv_shard_range(const KvStore *store, uint32 shard_id, KvKey *lo, KvKey *hi, uint
 {
 	const KvMap *map = map_of(store);
 	const uint32 *shards = kv_map_shards(map);
-	uint32		position = kv_shard(store, shard_id)->position;
+	uint32		position = kv_shard(store, shard_id)->place.position;
 	KvKey		bound;
 
 	/* a position in the newest map, which may differ from the copy */
@@ -223,16 +223,17 @@ kv_shard_range(const KvStore *store, uint32 shard_id, KvKey *lo, KvKey *hi, uint
 bool
 kv_has_descriptor(KvStore *store, uint32 shard_id)
 {
-	if (shard_id >= pg_atomic_read_u32(&store->shard_ids))
+	if (shard_id >= pg_atomic_read_u32(&store->map.shard_ids))
 		return false;
 	pg_read_barrier();			/* the directory has at least as many entries */
-	return DsaPointerIsValid(((KvDirectory *) kv_address(store->directory))->shards[shard_id]);
+	return DsaPointerIsValid(((KvDirectory *) kv_address(store->map.directory))->shards[shard_id]);
 }
 
 uint32
 kv_descriptor_from(KvStore *store, uint32 shard_id)
 {
-	while (shard_id < pg_atomic_read_u32(&store->shard_ids) && !kv_has_descriptor(store, shard_id))
+	while (shard_id < pg_atomic_read_u32(&store->map.shard_ids) &&
+		   !kv_has_descriptor(store, shard_id))
 		shard_id++;
 	return kv_has_descriptor(store, shard_id) ? shard_id : KV_NO_SHARD;
 }
@@ -241,7 +242,8 @@ uint32
 kv_shard_from(KvStore *store, uint32 shard_id)
 {
 	shard_id = kv_descriptor_from(store, shard_id);
-	while (shard_id != KV_NO_SHARD && kv_shard(store, shard_id)->bounds_since == KV_NOT_IN_MAP)
+	while (shard_id != KV_NO_SHARD &&
+		   kv_shard(store, shard_id)->place.bounds_since == KV_NOT_IN_MAP)
 		shard_id = kv_descriptor_from(store, shard_id + 1);
 	return shard_id;
 }
@@ -255,9 +257,9 @@ steady_number(KvStore *store)
 	pg_read_barrier();
 	if (!store->shape.maps)
 		return newest_number(store);
-	LWLockAcquire(&store->map_lock, LW_SHARED);
+	LWLockAcquire(&store->map.lock, LW_SHARED);
 	number = newest_number(store);
-	LWLockRelease(&store->map_lock);
+	LWLockRelease(&store->map.lock);
 	return number;
 }
 
@@ -277,7 +279,7 @@ kv_each_next(KvStore *store, uint32 each[2], uint32 shard_id)
 		for (shard_id = kv_shard_from(store, begins ? 0 : shard_id + 1); shard_id != KV_NO_SHARD;
 			 shard_id = kv_shard_from(store, shard_id + 1))
 		{
-			if (kv_shard(store, shard_id)->bounds_since >= each[0])
+			if (kv_shard(store, shard_id)->place.bounds_since >= each[0])
 				return shard_id;
 		}
 		if (steady_number(store) == each[1])
@@ -296,17 +298,18 @@ init_shard(KvShard *shard)
 	LWLockInitialize(&shard->extend_lock, kv_tranche_shard);
 	LWLockInitialize(&shard->commit_lock, kv_tranche_shard);
 	ConditionVariableInit(&shard->changed);
-	shard->open_buffer = shard->sealed_buffers = -1;
-	shard->bounds_since = KV_NOT_IN_MAP;
+	shard->buffers.open = shard->buffers.sealed = -1;
+	shard->place.bounds_since = KV_NOT_IN_MAP;
 	pg_atomic_init_u32(&shard->generation, 0);
-	pg_atomic_init_u64(&shard->writes, 0);
+	pg_atomic_init_u64(&shard->buffers.writes, 0);
 }
 
 /* Makes a directory with capacity for shard ids below this one. */
 static bool
 grow_directory(KvStore *store, uint32 numbers)
 {
-	KvDirectory *old = DsaPointerIsValid(store->directory) ? kv_address(store->directory) : NULL;
+	KvDirectory *old = DsaPointerIsValid(store->map.directory) ?
+		kv_address(store->map.directory) : NULL;
 	uint32		room = old != NULL ? old->room : 0;
 	dsa_pointer fresh;
 	KvDirectory *directory;
@@ -320,11 +323,11 @@ grow_directory(KvStore *store, uint32 numbers)
 		return false;
 	directory = kv_address(fresh);
 	directory->room = room;
-	directory->smaller = store->directory;
+	directory->smaller = store->map.directory;
 	if (old != NULL)
 		memcpy(directory->shards, old->shards, old->room * sizeof(dsa_pointer));
 	pg_write_barrier();
-	store->directory = fresh;
+	store->map.directory = fresh;
 	return true;
 }
 
@@ -347,16 +350,17 @@ add_shards(KvStore *store, const uint32 *shards, uint32 n)
 		return false;
 	block = kv_address(fresh);
 	block->n = n;
-	block->next = store->blocks;
-	store->blocks = fresh;
-	directory = kv_address(store->directory);
+	block->next = store->map.blocks;
+	store->map.blocks = fresh;
+	directory = kv_address(store->map.directory);
 	for (uint32 i = 0; i < n; i++)
 	{
 		init_shard(&block->shards[i]);
 		directory->shards[shards[i]] = fresh + offsetof(KvShardBlock, shards) + i * sizeof(KvShard);
 	}
 	pg_write_barrier();
-	pg_atomic_write_u32(&store->shard_ids, Max(numbers, pg_atomic_read_u32(&store->shard_ids)));
+	pg_atomic_write_u32(&store->map.shard_ids,
+						Max(numbers, pg_atomic_read_u32(&store->map.shard_ids)));
 	return true;
 }
 
@@ -370,11 +374,11 @@ place_shards(KvStore *store, const KvMap *map)
 	{
 		KvShard    *shard = kv_shard(store, shards[i]);
 
-		shard->position = i;
-		shard->next = shards[(i + 1) % map->nshards];
-		shard->previous = shards[(i + map->nshards - 1) % map->nshards];
+		shard->place.position = i;
+		shard->place.next = shards[(i + 1) % map->nshards];
+		shard->place.previous = shards[(i + map->nshards - 1) % map->nshards];
 	}
-	pg_atomic_write_u32(&store->nshards, map->nshards);
+	pg_atomic_write_u32(&store->map.nshards, map->nshards);
 }
 
 KvMap *
@@ -383,18 +387,18 @@ kv_map_present(KvStore *store)
 	const KvMap *shared;
 	KvMap	   *map;
 
-	LWLockAcquire(&store->map_lock, LW_SHARED);
-	shared = kv_address(store->map);
+	LWLockAcquire(&store->map.lock, LW_SHARED);
+	shared = kv_address(store->map.now);
 	map = palloc(shared->bytes);
 	memcpy(map, shared, shared->bytes);
-	LWLockRelease(&store->map_lock);
+	LWLockRelease(&store->map.lock);
 	return map;
 }
 
 void
 kv_map_set_state(KvStore *store, KvMapState state)
 {
-	uint32		before = pg_atomic_exchange_u32(&store->map_state, state);
+	uint32		before = pg_atomic_exchange_u32(&store->map.state, state);
 
 	if ((before == KV_MAP_DONE) == (state == KV_MAP_DONE))
 		return;
@@ -407,13 +411,13 @@ kv_map_set_state(KvStore *store, KvMapState state)
 bool
 kv_map_is_done(const KvStore *store)
 {
-	return pg_atomic_read_u32(&unconstify(KvStore *, store)->map_state) == KV_MAP_DONE;
+	return pg_atomic_read_u32(&unconstify(KvStore *, store)->map.state) == KV_MAP_DONE;
 }
 
 bool
 kv_map_lets_go(const KvStore *store)
 {
-	uint32		state = pg_atomic_read_u32(&unconstify(KvStore *, store)->map_state);
+	uint32		state = pg_atomic_read_u32(&unconstify(KvStore *, store)->map.state);
 
 	return state == KV_MAP_DONE || state == KV_MAP_CHANGING;
 }
@@ -423,7 +427,7 @@ kv_map_claim(KvStore *store)
 {
 	uint32		resolved = KV_MAP_DONE;
 
-	if (!pg_atomic_compare_exchange_u32(&store->map_state, &resolved, KV_MAP_CHANGING))
+	if (!pg_atomic_compare_exchange_u32(&store->map.state, &resolved, KV_MAP_CHANGING))
 		return false;
 	pg_atomic_fetch_add_u32(&kv_registry->maps_unfinished, 1);
 	return true;
@@ -442,18 +446,18 @@ kv_map_memory(const KvMap *map)
 bool
 kv_map_begin(KvStore *store, const KvMap *map)
 {
-	store->tidied_once = false;
-	store->map = dsa_allocate_extended(kv_area(), map->bytes, KV_NO_OOM);
-	if (!DsaPointerIsValid(store->map) || !add_shards(store, kv_map_shards(map), map->nshards))
+	store->map.tidied_once = false;
+	store->map.now = dsa_allocate_extended(kv_area(), map->bytes, KV_NO_OOM);
+	if (!DsaPointerIsValid(store->map.now) || !add_shards(store, kv_map_shards(map), map->nshards))
 	{
 		kv_map_free(store);
 		return false;
 	}
-	memcpy(kv_address(store->map), map, map->bytes);
+	memcpy(kv_address(store->map.now), map, map->bytes);
 	place_shards(store, map);
 	for (uint32 i = 0; i < map->nshards; i++)
-		kv_shard(store, kv_map_shards(map)[i])->bounds_since = kv_map_since(map)[i];
-	pg_atomic_write_u32(&store->map_number, map->number);
+		kv_shard(store, kv_map_shards(map)[i])->place.bounds_since = kv_map_since(map)[i];
+	pg_atomic_write_u32(&store->map.number, map->number);
 	return true;
 }
 
@@ -492,7 +496,7 @@ kv_map_publish(KvStore *store, const KvMap *map, dsa_pointer room, const uint32 
 	dsa_pointer before;
 
 	memcpy(kv_address(room), map, map->bytes);
-	LWLockAcquire(&store->map_lock, LW_EXCLUSIVE);
+	LWLockAcquire(&store->map.lock, LW_EXCLUSIVE);
 	kv_map_set_state(store, KV_MAP_SHOWN);
 	place_shards(store, map);
 	for (int i = 0; i < n; i++)
@@ -504,24 +508,24 @@ kv_map_publish(KvStore *store, const KvMap *map, dsa_pointer room, const uint32 
 	for (uint32 i = 0; i < map->nshards; i++)
 	{
 		if (kv_map_since(map)[i] == map->number)
-			kv_shard(store, shards[i])->bounds_since = map->number;
+			kv_shard(store, shards[i])->place.bounds_since = map->number;
 	}
 	pg_write_barrier();
 	for (int i = 0; i < n; i++)
 	{
 		KvShard    *shard = kv_shard(store, changed[i]);
 
-		if (shard->bounds_since == map->number)
+		if (shard->place.bounds_since == map->number)
 			continue;
-		shard->bounds_since = KV_NOT_IN_MAP;
-		shard->left_xid = next_xid;
+		shard->place.bounds_since = KV_NOT_IN_MAP;
+		shard->split.left_xid = next_xid;
 	}
-	before = store->map;
-	store->map = room;
-	pg_atomic_write_u32(&store->map_number, map->number);
+	before = store->map.now;
+	store->map.now = room;
+	pg_atomic_write_u32(&store->map.number, map->number);
 	for (int i = n - 1; i >= 0; i--)
 		LWLockRelease(&kv_shard(store, changed[i])->lock);
-	LWLockRelease(&store->map_lock);
+	LWLockRelease(&store->map.lock);
 	dsa_free(kv_area(), before);
 }
 
@@ -530,19 +534,19 @@ kv_map_free(KvStore *store)
 {
 	dsa_pointer next;
 
-	for (dsa_pointer at = store->blocks; DsaPointerIsValid(at); at = next)
+	for (dsa_pointer at = store->map.blocks; DsaPointerIsValid(at); at = next)
 	{
 		next = ((KvShardBlock *) kv_address(at))->next;
 		dsa_free(kv_area(), at);
 	}
-	for (dsa_pointer at = store->directory; DsaPointerIsValid(at); at = next)
+	for (dsa_pointer at = store->map.directory; DsaPointerIsValid(at); at = next)
 	{
 		next = ((KvDirectory *) kv_address(at))->smaller;
 		dsa_free(kv_area(), at);
 	}
-	if (DsaPointerIsValid(store->map))
-		dsa_free(kv_area(), store->map);
-	store->blocks = store->directory = store->map = InvalidDsaPointer;
+	if (DsaPointerIsValid(store->map.now))
+		dsa_free(kv_area(), store->map.now);
+	store->map.blocks = store->map.directory = store->map.now = InvalidDsaPointer;
 	kv_map_set_state(store, KV_MAP_DONE);
-	pg_atomic_write_u32(&store->shard_ids, 0);
+	pg_atomic_write_u32(&store->map.shard_ids, 0);
 }

@@ -304,7 +304,7 @@ shard_misses_value_file(KvStore *store, uint32 shard_id)
 	int			n;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	n = shard->nvalue_files;
+	n = shard->values.n;
 	addresses = palloc_extended(Max(n, 1) * sizeof(KvAddress), MCXT_ALLOC_HUGE);
 	for (int i = 0; i < n; i++)
 		addresses[i] = kv_value_files(shard)[i].value_file.address;

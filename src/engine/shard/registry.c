@@ -163,13 +163,13 @@ kv_stores_unpin_dropped(List *stores, const KvStore *but)
 void
 kv_shard_await(KvShard *shard)
 {
-	shard->awaited = kv_clock();
+	shard->compact.awaited = kv_clock();
 }
 
 bool
 kv_shard_is_awaited(const KvShard *shard)
 {
-	TimestampTz awaited = ((const volatile KvShard *) shard)->awaited;
+	TimestampTz awaited = ((const volatile KvShard *) shard)->compact.awaited;
 	TimestampTz now = kv_clock();
 
 	return now - awaited < KV_AWAITED_MS * INT64CONST(1000);

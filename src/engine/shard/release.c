@@ -56,16 +56,16 @@ kv_value_file_discard(KvStore *store, KvAddress address)
 	} while (access(target, F_OK) == 0);
 	if (known)
 	{
-		pg_atomic_fetch_add_u64(&store->freeing, info.st_size);
+		pg_atomic_fetch_add_u64(&store->space.freeing, info.st_size);
 		pg_atomic_fetch_add_u64(&kv_registry->freeing, info.st_size);
 	}
 	err = kv_io_rename(path, target);
 	kv_value_say_gone();
 	if (known && err == 0)
-		pg_atomic_fetch_add_u64(&store->released, info.st_size);
+		pg_atomic_fetch_add_u64(&store->space.released, info.st_size);
 	if (known && err != 0)
 	{
-		count_less(&store->freeing, info.st_size);
+		count_less(&store->space.freeing, info.st_size);
 		count_less(&kv_registry->freeing, info.st_size);
 	}
 
@@ -92,7 +92,7 @@ kv_value_file_note_freed(const char *name, uint64 bytes)
 	{
 		if (store->cache_id != cache_id)
 			continue;
-		count_less(&store->freeing, bytes);
+		count_less(&store->space.freeing, bytes);
 		kv_space_note_freed(store, bytes);
 	}
 	LWLockRelease(&kv_registry->lock);
@@ -105,14 +105,14 @@ kv_retired_release(KvStore *store, uint32 shard_id)
 	bool		looked = false;
 	bool		some = false;
 
-	for (int i = 0; i < shard->nretired;)
+	for (int i = 0; i < shard->retired.n;)
 	{
 		KvRetired	retired;
 		KvRetiredWait waits;
 		int			err;
 
 		LWLockAcquire(&shard->lock, LW_SHARED);
-		if (i >= shard->nretired)
+		if (i >= shard->retired.n)
 		{
 			LWLockRelease(&shard->lock);
 			break;

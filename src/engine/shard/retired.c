@@ -61,13 +61,13 @@ kv_counts_begin(const KvShard *shard)
 	KvCounts   *counts = palloc0(sizeof(KvCounts));
 
 	counts->uncertain_until = U64FromFullTransactionId(ReadNextFullTransactionId());
-	counts->redone = shard->redone_bytes;
-	counts->died = shard->dying.sum;
-	counts->countings = shard->countings;
-	counts->n = shard->nvalue_files;
-	counts->room = shard->nvalue_files + 8;
+	counts->redone = shard->count.redone;
+	counts->died = shard->count.dying.sum;
+	counts->countings = shard->count.countings;
+	counts->n = shard->values.n;
+	counts->room = shard->values.n + 8;
 	counts->value_files = palloc0(counts->room * sizeof(KvValueFileCount));
-	for (int i = 0; i < shard->nvalue_files; i++)
+	for (int i = 0; i < shard->values.n; i++)
 	{
 		counts->value_files[i].address = kv_value_files(shard)[i].value_file.address;
 		counts->value_files[i].dead_since = kv_value_files(shard)[i].dead_since;
@@ -130,8 +130,8 @@ kv_counts_add(KvCounts *counts, KvLocation location, uint32 len, bool uncertain)
 static bool
 grow(KvShard *shard, int room)
 {
-	return kv_shard_list_grow(shard, &shard->retired, sizeof(KvRetired), &shard->nretired,
-							  &shard->retired_capacity, Max(KV_RETIRED_FIRST, room));
+	return kv_shard_list_grow(shard, &shard->retired.files, sizeof(KvRetired), &shard->retired.n,
+							  &shard->retired.capacity, Max(KV_RETIRED_FIRST, room));
 }
 
 bool
@@ -141,8 +141,8 @@ kv_retired_reserve(KvShard *shard, int n)
 	int			room;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	need = shard->nretired + n;
-	room = shard->retired_capacity;
+	need = shard->retired.n + n;
+	room = shard->retired.capacity;
 	LWLockRelease(&shard->lock);
 	return need <= room || grow(shard, Max(need, room * 2));
 }
@@ -153,7 +153,7 @@ kv_retired_make_room(KvShard *shard)
 	int			inputs = 0;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	for (int i = 0; i < shard->nvalue_files; i++)
+	for (int i = 0; i < shard->values.n; i++)
 		inputs += (kv_value_files(shard)[i].value_file.flags & KV_VALUE_FILE_INPUT) != 0;
 	LWLockRelease(&shard->lock);
 	return kv_retired_reserve(shard, inputs);
@@ -162,7 +162,7 @@ kv_retired_make_room(KvShard *shard)
 void
 kv_counts_apply(KvCounts *counts, const KvShard *shard, uint64 horizon, KvManifest *manifest)
 {
-	int			room = shard->retired_capacity - shard->nretired;
+	int			room = shard->retired.capacity - shard->retired.n;
 	int			n = 0;
 
 	Assert(LWLockHeldByMe(unconstify(LWLock *, &shard->lock)));
@@ -212,7 +212,7 @@ static void
 forget_dead(const KvShard *shard, KvShardValueFile *value_file, const KvCounts *counts,
 			const KvValueFileCount *count)
 {
-	if (shard->countings == counts->countings)
+	if (shard->count.countings == counts->countings)
 		value_file->dead_since -= Min(value_file->dead_since, count->dead_since);
 }
 
@@ -220,14 +220,14 @@ forget_dead(const KvShard *shard, KvShardValueFile *value_file, const KvCounts *
 static void
 take_counts(KvShard *shard, const KvCounts *counts)
 {
-	shard->uncertain_bytes = counts->uncertain;
-	shard->uncertain_until = counts->uncertain_until;
-	if (shard->countings == counts->countings)
-		shard->redone_bytes -= Min(shard->redone_bytes, counts->redone);
-	shard->countings++;
-	kv_dying_counted(&shard->dying, counts->died);
+	shard->count.uncertain = counts->uncertain;
+	shard->count.uncertain_until = counts->uncertain_until;
+	if (shard->count.countings == counts->countings)
+		shard->count.redone -= Min(shard->count.redone, counts->redone);
+	shard->count.countings++;
+	kv_dying_counted(&shard->count.dying, counts->died);
 	if (counts->footprint > 0)
-		shard->padding = Min(counts->tail * 256 / counts->footprint, 65536);
+		shard->count.padding = Min(counts->tail * 256 / counts->footprint, 65536);
 }
 
 void
@@ -247,7 +247,7 @@ void
 kv_counts_note_runs(KvShard *shard, const KvCounts *counts, uint32 first_log)
 {
 	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
-	for (int i = 0; i < shard->nvalue_files; i++)
+	for (int i = 0; i < shard->values.n; i++)
 	{
 		KvShardValueFile *value_file = &kv_value_files(shard)[i];
 		const KvValueFileCount *count = kv_counts_find(counts, value_file->value_file.address);
@@ -264,7 +264,7 @@ int
 kv_value_files_retire(KvShard *shard, const KvCounts *counts, uint64 lsn)
 {
 	KvShardValueFile *value_files = kv_value_files(shard);
-	int			before = shard->nvalue_files;
+	int			before = shard->values.n;
 	int			n = 0;
 
 	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
@@ -284,23 +284,23 @@ kv_value_files_retire(KvShard *shard, const KvCounts *counts, uint64 lsn)
 			value_files[n++] = value_files[i];
 			continue;
 		}
-		Assert(shard->nretired < shard->retired_capacity);
-		retired = &kv_retired(shard)[shard->nretired++];
+		Assert(shard->retired.n < shard->retired.capacity);
+		retired = &kv_retired(shard)[shard->retired.n++];
 		retired->value_file = value_files[i].value_file;
 		retired->value_file.flags &= ~KV_VALUE_FILE_INPUT;
 
 		/* an image in the making may have been captured before */
-		retired->until_image = shard->image_number + 1 +
-			(shard->images[KV_IMAGE_NEXT].valid ? 1 : 0);
+		retired->until_image = shard->durable.number + 1 +
+			(shard->durable.images[KV_IMAGE_NEXT].valid ? 1 : 0);
 		retired->lsn = lsn;
 		retired->taken = kv_value_file_taken(shard, &value_files[i]);
-		shard->value_bytes -= Min(shard->value_bytes, retired->taken);
+		shard->values.bytes -= Min(shard->values.bytes, retired->taken);
 	}
-	shard->nvalue_files = n;
+	shard->values.n = n;
 	take_counts(shard, counts);
 	if (n == before)
 		return 0;
-	shard->image_wanted = true;
+	shard->durable.wanted = true;
 	pg_atomic_write_u32(&kv_registry->images_wanted, 1);
 	pg_atomic_fetch_add_u32(&kv_registry->retired, before - n);
 	return before - n;
@@ -309,12 +309,12 @@ kv_value_files_retire(KvShard *shard, const KvCounts *counts, uint64 lsn)
 bool
 kv_retired_add(KvShard *shard, const KvValueFile *value_file, uint32 until_image)
 {
-	if (shard->nretired == shard->retired_capacity && !grow(shard, shard->retired_capacity * 2))
+	if (shard->retired.n == shard->retired.capacity && !grow(shard, shard->retired.capacity * 2))
 		return false;
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	kv_retired(shard)[shard->nretired++] = (KvRetired) {*value_file, until_image, 0,
+	kv_retired(shard)[shard->retired.n++] = (KvRetired) {*value_file, until_image, 0,
 														value_file->used};
-	shard->image_wanted = true;
+	shard->durable.wanted = true;
 	LWLockRelease(&shard->lock);
 	pg_atomic_fetch_add_u32(&kv_registry->retired, 1);
 	pg_atomic_write_u32(&kv_registry->images_wanted, 1);
@@ -326,7 +326,7 @@ kv_retired_find(const KvShard *shard, KvAddress address)
 {
 	KvAddress	file_address = kv_file_of(address).address;
 
-	for (int i = 0; i < shard->nretired; i++)
+	for (int i = 0; i < shard->retired.n; i++)
 	{
 		if (kv_retired(shard)[i].value_file.address == file_address)
 			return &kv_retired(shard)[i];
@@ -342,18 +342,18 @@ kv_retired_remove(KvShard *shard, KvAddress address)
 	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
 	if (retired == NULL)
 		return;
-	*retired = kv_retired(shard)[--shard->nretired];
+	*retired = kv_retired(shard)[--shard->retired.n];
 	pg_atomic_fetch_sub_u32(&kv_registry->retired, 1);
 }
 
 void
 kv_retired_free(KvShard *shard)
 {
-	pg_atomic_fetch_sub_u32(&kv_registry->retired, shard->nretired);
-	if (DsaPointerIsValid(shard->retired))
-		dsa_free(kv_area(), shard->retired);
-	shard->retired = InvalidDsaPointer;
-	shard->nretired = shard->retired_capacity = 0;
+	pg_atomic_fetch_sub_u32(&kv_registry->retired, shard->retired.n);
+	if (DsaPointerIsValid(shard->retired.files))
+		dsa_free(kv_area(), shard->retired.files);
+	shard->retired.files = InvalidDsaPointer;
+	shard->retired.n = shard->retired.capacity = 0;
 }
 
 /* ---- reasons to wait ---- */
@@ -362,7 +362,7 @@ void
 kv_image_want(KvShard *shard)
 {
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	shard->image_wanted = true;
+	shard->durable.wanted = true;
 	LWLockRelease(&shard->lock);
 	pg_atomic_write_u32(&kv_registry->images_wanted, 1);
 }
@@ -374,7 +374,7 @@ kv_retired_waits_for(const KvStore *store, const KvShard *shard, const KvRetired
 		pg_atomic_read_u64(&kv_registry->checkpoint) < retired->lsn)
 		return KV_WAITS_FOR_CHECKPOINT;
 	/* where the map has changed, images of other shards count too (shared.c) */
-	return shard->image_number < retired->until_image ||
+	return shard->durable.number < retired->until_image ||
 		(store->shape.maps && !kv_map_lets_go(store)) ?
 		KV_WAITS_FOR_IMAGE : KV_WAITS_FOR_NOTHING;
 }
@@ -386,10 +386,10 @@ kv_retired_wait(const KvStore *store, uint32 shard_id, uint32 until_image, uint6
 	KvRetiredWait most = KV_WAITS_FOR_NOTHING;
 
 	*bytes = 0;
-	if (shard->nretired == 0)
+	if (shard->retired.n == 0)
 		return most;
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	for (int i = 0; i < shard->nretired; i++)
+	for (int i = 0; i < shard->retired.n; i++)
 	{
 		const KvRetired *retired = &kv_retired(shard)[i];
 
@@ -408,7 +408,7 @@ kv_retired_until(KvShard *shard)
 	uint32		until = 0;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	for (int i = 0; i < shard->nretired; i++)
+	for (int i = 0; i < shard->retired.n; i++)
 		until = Max(until, kv_retired(shard)[i].until_image);
 	LWLockRelease(&shard->lock);
 	return until;
@@ -417,9 +417,9 @@ kv_retired_until(KvShard *shard)
 bool
 kv_retired_wants_image(const KvShard *shard)
 {
-	for (int i = 0; i < shard->nretired; i++)
+	for (int i = 0; i < shard->retired.n; i++)
 	{
-		if (kv_retired(shard)[i].until_image > shard->image_number)
+		if (kv_retired(shard)[i].until_image > shard->durable.number)
 			return true;
 	}
 	return false;

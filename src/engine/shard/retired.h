@@ -2,7 +2,7 @@
  * retired.h
  *		Value files that have left a shard's list: reasons to wait, and removal.
  *
- * Locks: the shard's lock guards its list of them (KvShard.retired).
+ * Locks: the shard's lock guards its list of them (KvShard.retired.files).
  */
 #ifndef KV_RETIRED_H
 #define KV_RETIRED_H
@@ -39,9 +39,9 @@ typedef struct KvCounts
 	uint64		footprint;		/* bytes if each value is among others of its length */
 	uint64		uncertain;		/* bytes that may be dead when older transactions have ended */
 	uint64		uncertain_until; /* these transactions are older than this xid */
-	uint64		redone;			/* KvShard.redone_bytes when counting began */
+	uint64		redone;			/* KvShard.count.redone when counting began */
 	uint64		died;			/* KvDying.sum when counting began */
-	uint32		countings;		/* KvShard.countings when counting began */
+	uint32		countings;		/* KvShard.count.countings when counting began */
 	KvValueFileCount *value_files;	/* sorted by address, palloc'd */
 } KvCounts;
 

@@ -105,7 +105,7 @@ load_runset(KvStore *store, uint32 shard_id, KvRunSet *set)
 	generation = pg_atomic_read_u32(&shard->generation);
 	n = kv_files_runs(&shard->files, numbers);
 	set->has_base = shard->files.base_run != 0;
-	if (shard->bounds_since == KV_NOT_IN_MAP)
+	if (shard->place.bounds_since == KV_NOT_IN_MAP)
 	{
 		/* its files are being removed, and no route leads to it */
 		n = 0;

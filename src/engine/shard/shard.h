@@ -9,7 +9,7 @@
  * KvRegistry.lock guards the hash tables.  A pin keeps a store in shared memory, not its table.
  *
  * Routes: The map of a store says which shard has which keys.  A map is immutable and has a number;
- * a change of bounds replaces the map under KvStore.map_lock.  A route is the answer of a map for a
+ * a change of bounds replaces the map under KvStore.map.lock.  A route is the answer of a map for a
  * key.  Each process uses its own copy of the map, so a route may be outdated at once.  To read or
  * write a key, a process therefore takes the shard's lock, and then checks that the route still
  * holds.  The descriptor of a shard keeps its address until the store is dropped.  No route to a
@@ -36,29 +36,15 @@
 #include "engine/format/format.h"
 #include "engine/index/memtable.h"
 #include "engine/index/run.h"
+#include "engine/shard/parts.h"
 #include "engine/xact/xact.h"
-
-/* The files that an image names. */
-typedef struct KvImageFiles
-{
-	bool		valid;
-	uint32		last_log;
-	KvShardFiles files;
-} KvImageFiles;
-
-typedef enum KvImageSlot
-{
-	KV_IMAGE_LAST,
-	KV_IMAGE_NEXT,				/* an image that is being made */
-	KV_IMAGES
-} KvImageSlot;
 
 /* ---- shards ---- */
 
 /* A value file of a shard that is in use. */
 typedef struct KvShardValueFile
 {
-	KvValueFile	value_file;		/* .used: of the open one see KvShard.value_tail */
+	KvValueFile	value_file;		/* .used: of the open one see KvShard.values.tail */
 	uint64		newest_writer;	/* newest full xid that reserved a large value in it; 0: none */
 	uint64		trusted;		/* after a power loss: how many of its bytes are verified */
 	uint64		counted;		/* bytes that were taken when value_file.live was counted */
@@ -92,27 +78,6 @@ typedef enum KvJobPhase
 	KV_JOB_KEEP
 } KvJobPhase;
 
-#define KV_NOT_IN_MAP	PG_UINT32_MAX	/* bounds_since: the map does not have it */
-
-/*
- * Bytes that have died in a shard since its value files were counted, by the transactions that
- * replaced or deleted them (dying.c).  No snapshot needs such bytes once these transactions have
- * ended for all snapshots.
- */
-#define KV_DYING_PARTS	8
-
-typedef struct KvDying
-{
-	uint64		sum;			/* bytes noted dead since the start */
-	uint64		begin;			/* bytes up to here were counted, or no snapshot sees them */
-	int			n;
-	struct
-	{
-		uint64		end;		/* sum at the end of this part */
-		uint64		xid;		/* no later transaction belongs to this part */
-	}			parts[KV_DYING_PARTS];
-} KvDying;
-
 typedef struct KvShard
 {
 	LWLock		lock;
@@ -120,93 +85,34 @@ typedef struct KvShard
 	LWLock		extend_lock;
 	LWLock		commit_lock;	/* wal level 'keys': the order of WAL records (buffer/commit.c) */
 	ConditionVariable changed;	/* signaled when maintenance ended or a write buffer was written */
-
-	/* guarded by lock; changed under map_lock as well */
-	/* number of the map that last changed its bounds, or KV_NOT_IN_MAP */
-	uint32		bounds_since;
-	uint64		left_xid;		/* next xid at the time it left the map; 0: it has not */
-
-	bool		halted;			/* writers wait on changed while the map is changed */
-
-	/* its position in the newest map; readers without a lock may see outdated values */
-	uint32		position;
-	uint32		next;			/* in key order; the last shard is followed by the first */
-	uint32		previous;
+	KvMapPlace	place;
+	pg_atomic_uint32 generation;	/* of the run list; changes under lock */
 
 	/* guarded by lock */
 	KvMemtable	active;			/* new versions go here */
 	KvMemtable	immutable;		/* being flushed: read-only except for statuses */
 	dsa_pointer dead;			/* ranges of dead keys (dead.h), or invalid */
 	KvShardFiles files;
-	uint32		immutable_log;	/* last log with entries of the immutable memtable */
-	uint32		log_number;		/* where new batches go */
-	uint64		log_tail;
-	uint32		closed_log;		/* last log that a flush has closed */
-	uint64		closed_tail;	/* end of closed_log: no batch is appended after it */
-	int			open_buffer;	/* write buffer index or -1 */
-	int			sealed_buffers;	/* list head: sealed buffers not yet written, or -1 */
-
-	/* its values; the list itself is changed under extend_lock as well */
-	/* KvShardValueFile[value_files_capacity], in the order of addresses */
-	dsa_pointer	value_files;
-	int			nvalue_files;
-	int			value_files_capacity;
-	/* entries of that capacity that are kept for the running compaction job */
-	int			value_files_promised;
-	uint32		job;			/* KvManifest.job */
-	uint32		countings;		/* number of counts of live bytes in its value files */
-	/* bytes that count as live only for older snapshots or unfinished transactions */
-	uint64		uncertain_bytes;
-	/* all of these transactions began before this xid */
-	uint64		uncertain_until;
-	/* bytes of values that redo may have replaced since they were counted */
-	uint64		redone_bytes;
-	uint64		written;	/* bytes of values written since the values were last in key order */
-	KvDying		dying;			/* bytes that have died since the last count */
-	uint64		died_untold;	/* bytes of it that the store's account does not have yet */
-	/* counted bytes for each byte of a value, in 256ths; 0: not counted */
-	uint32		padding;
-	KvAddress	next_address;	/* KvManifest.next_address */
-	KvAddress	open_address;	/* the value file that takes new values; 0: none */
-	KvAddress	value_tail;		/* address of the next write buffer or large value in it */
-	KvAddress	value_allocated;	/* the open value file is allocated up to here */
-	uint64		value_bytes;	/* approximate sum of kv_value_file_taken of all value files */
-	/* KvRetired[retired_capacity], in no order; the maintainer grows it */
-	dsa_pointer	retired;
-	int			nretired;
-	int			retired_capacity;
-	bool		image_wanted;	/* the checkpointer makes an image soon, without a checkpoint */
-
-	int			maintainer;		/* pid of the process that flushes it, or 0 */
-	/* flushes leave runs up to this number, and the base run, alone; 0: none */
-	uint32		floor;
-	/* a split has met a compaction job: no automatic job starts before this time */
-	TimestampTz	split_waits;
-	TimestampTz split_after;	/* the maintainer does not split it before this time */
-	uint32		split_failures; /* number of attempts in a row that have failed */
-	/* when a process that waits for a compaction last said so */
-	TimestampTz awaited;
-	int			compactor;		/* pid of the process that compacts or splits it, or 0 */
-	bool		job_failed;		/* the last job failed, for another reason than lack of space */
-	uint64		unresolved_xid;	/* oldest xid whose status the runs do not have; 0: none */
-	uint32		unresolved_generation;	/* unresolved_xid is of this generation of runs */
-	uint64		resolved_horizon;	/* horizon of the last flush of all runs */
-	uint64		key_share_xid;	/* newest xid that may have a KEY SHARE lock here, or 0 */
-	TimestampTz	flushed_at;		/* end of the last flush or of recovery */
 	bool		recovered;
-	pg_atomic_uint64 writes;	/* write buffers written to value files */
-	uint64		writes_synced;	/* how many of these are synced; guarded by extend_lock */
+	uint64		key_share_xid;	/* newest xid that may have a KEY SHARE lock here, or 0 */
 
-	KvImageFiles images[KV_IMAGES];
-	uint32		image_number;	/* of the newest image; 0: there is none */
-	bool		leftovers;		/* some files are named only by older images */
-	uint32		image_log;		/* the log in which the newest image ends; 0: there is none */
-	uint64		image_tail;
-	uint32		image_generation;	/* the newest image has the runs of this generation */
-	uint32		image_map;		/* bounds_since at the capture of the newest image */
+	/* parts.h says who owns each of these, and which lock guards it */
+	KvShardBuffers buffers;
 
-	pg_atomic_uint32 generation;	/* of the run list; changes under lock */
+	/* the parts from here on are cleared when the descriptor gets another shard */
+	KvLogEnds	log;
+	KvValueList values;
+	KvCountState count;
+	KvRetiredList retired;
+	KvFlushState flush;
+	KvCompactState compact;
+	KvSplitState split;
+	KvRoles		roles;
+	KvDurableState durable;
 } KvShard;
+
+/* The next shard of a descriptor inherits what is before this. */
+#define KV_SHARD_CLEARED	offsetof(KvShard, log)
 
 typedef enum KvStoreState
 {
@@ -226,113 +132,37 @@ typedef enum KvMapState
 	KV_MAP_IMAGED				/* files that only the previous map needs are to be removed */
 } KvMapState;
 
-/*
- * The space that a store takes, and how much of it is live: the last count, and the changes that
- * writers have reported since (space.h).
- */
-typedef struct KvSpaceAccount
-{
-	slock_t		mutex;
-	int64		taken;
-	int64		live;
-	int64		kept;			/* dead, but seen by a snapshot at the time of the count */
-	int64		retired;		/* has left the lists, and has a file still */
-	int64		moving;			/* compaction jobs may write this much */
-	int64		job;			/* at least this much is left to retired and moving together */
-	int64		start_slack;	/* allowed in addition to live bytes before compaction starts */
-	int64		bound_slack;	/* allowed in addition to live bytes before writers wait */
-	int64		told_taken;		/* sums of all that writers have reported */
-	uint64		told_dead;
-	uint64		wake_at;		/* told_taken + told_dead at which kvfdw compactor is woken */
-	bool		asked;			/* the compactor was asked, and has not looked since */
-	TimestampTz counted;		/* start of the last count by a waiting writer, or 0 */
-	int64		count_took;		/* duration of that count, in us */
-} KvSpaceAccount;
-
-/* Volumes of a class, numbered from 0. */
-typedef struct KvVolumeRange
-{
-	uint32		begin;
-	uint32		end;			/* first volume after the range */
-} KvVolumeRange;
-
-#define KV_HALF_RANGES		4
-#define KV_VOLUME_RANGES	(2 * KV_HALF_RANGES)
-
 struct KvStore
 {
 	KvStoreKey	key;			/* hash key */
 	KvStoreShape shape;			/* key_width is constant once the store is OPEN */
-	pg_atomic_uint32 images_failed;	/* failed attempts to make requested images */
 	/* the tablespace that the store is to follow to (move.c); 0: none is noted */
 	pg_atomic_uint64 move_to;
 	/* full xid of the transaction that copied its rows from another store; 0: visible to all */
 	pg_atomic_uint64 copied_by;
-
-	/* space.h */
-	KvSpaceAccount space;
-	ConditionVariable space_made;	/* signaled when there is space again, or none can be made */
-	/* bytes that running compaction jobs for the bound may write */
-	pg_atomic_uint64 space_moving;
-	pg_atomic_uint64 space_unbounded; /* bytes that running manual and sort jobs may write */
-	/* space_unbounded, and what these jobs have emptied and is not freed yet */
-	pg_atomic_uint64 space_aside;
-	pg_atomic_uint64 space_given_up;	/* bytes of files whose removal has been failing for long */
-	pg_atomic_uint64 space_freed;	/* bytes of files freed since the start */
-	pg_atomic_uint64 space_horizon; /* horizon at the last count */
-	/* changes when one of its compaction jobs makes progress, or a file is freed */
-	pg_atomic_uint32 space_beat;
-	pg_atomic_uint32 space_no_room;	/* no space can be made, so no writer waits for it */
-	/* no writer waits while this equals space_beat, which has not changed for long */
-	pg_atomic_uint32 space_stalled;
-	pg_atomic_uint32 space_waits;	/* KvSpaceWait: why the store is not compacted */
-	pg_atomic_uint32 space_amp;		/* 1 + thousandths; 0: the setting applies */
-	pg_atomic_uint64 freeing;	/* bytes of value files that are released and not freed yet */
-	pg_atomic_uint64 released;	/* bytes of value files released since the store was opened */
-	bool		imaged_stale;	/* some shards have images that its file "imaged" does not list */
 	pg_atomic_uint32 state;		/* KvStoreState */
-	ConditionVariable opened;
 	/*
 	 * Workers that hold a pointer without a relation lock.  Pins keep a dropped store in memory,
 	 * but not its write buffers.
 	 */
 	pg_atomic_uint32 pins;
-
-	/* set while OPENING, changed later under map_lock */
-	LWLock		map_lock;
-	dsa_pointer map;			/* KvMap, to be read through shard/map.c */
-	pg_atomic_uint32 map_number;	/* number of the map */
-	pg_atomic_uint32 nshards;	/* number of shards in the map */
-	pg_atomic_uint32 map_state;	/* KvMapState */
-	uint32		split_from;		/* next shard id that the maintainer considers for a split */
-	TimestampTz split_pause;	/* the maintainer considers no shard before this time */
-	/* maps up to this number are durable; set by the process that makes images */
-	uint32		map_durable;
-	/* since the store was opened: shard ids without a descriptor have no files */
-	bool		tidied_once;
-	pg_atomic_uint32 shard_ids;	/* greater than all shard ids in use */
-	dsa_pointer directory;		/* KvDirectory: addresses of the descriptors */
-	dsa_pointer blocks;			/* KvShardBlock: memory of the descriptors */
-
-	/* set while OPENING, changed later under volume_lock; see shard/volume.c */
-	slock_t		volume_lock;
-	/* free volumes of each class, in no order */
-	KvVolumeRange volumes[KV_VALUE_FILE_CLASSES][KV_VOLUME_RANGES];
-
-	/* set while OPENING, constant later */
-	/* unique for each opening while the server runs: the key of caches and descriptors */
+	/*
+	 * Unique for each opening while the server runs: the key of caches and descriptors.  Set while
+	 * OPENING, constant later.
+	 */
 	uint32		cache_id;
-	pg_atomic_uint32 next_shard;	/* recovery: the next shard to recover */
-	pg_atomic_uint32 helpers;	/* running recovery helpers; each counts itself */
-	pg_atomic_uint32 helped_opening;	/* cache_id that more helpers may join, or 0 */
-	pg_atomic_uint64 counters[KV_COUNTERS];
 
-	/* for statistics.c: approximate number of rows changed by committed transactions */
-	pg_atomic_uint64 changes;
-	pg_atomic_uint64 changes_analyzed;	/* value of changes when the last ANALYZE began */
-	/* number of changes that makes the next ANALYZE due; 0: to be computed */
-	pg_atomic_uint64 changes_needed;
-	pg_atomic_uint32 analyzed;	/* the table was analyzed since the server started */
+	/* parts.h says who owns each of these, and which lock guards it */
+	KvSpaceAccount account;
+	KvSpaceState space;
+	KvStoreMap	map;
+	KvSplitLook split;
+	KvStoreImages images;
+	KvVolumes	volumes;
+	KvOpening	opening;
+	KvChangeCounts statistics;
+
+	pg_atomic_uint64 counters[KV_COUNTERS];
 };
 
 #define kv_stat_add(store, what, n) \
@@ -349,8 +179,8 @@ typedef struct KvTableEntry
 	uint64		birth;	/* top xid that made the first generation, if it created the table */
 } KvTableEntry;
 
-#define kv_value_files(shard)	((KvShardValueFile *) kv_address((shard)->value_files))
-#define kv_retired(shard)	((KvRetired *) kv_address((shard)->retired))
+#define kv_value_files(shard)	((KvShardValueFile *) kv_address((shard)->values.files))
+#define kv_retired(shard)	((KvRetired *) kv_address((shard)->retired.files))
 
 /*
  * Descriptors by shard id.  A replaced directory stays allocated for processes that still read it.
@@ -375,7 +205,7 @@ typedef struct KvShardBlock
 static inline KvShard *
 kv_shard(const KvStore *store, uint32 shard_id)
 {
-	return kv_address(((KvDirectory *) kv_address(store->directory))->shards[shard_id]);
+	return kv_address(((KvDirectory *) kv_address(store->map.directory))->shards[shard_id]);
 }
 
 /* shard/runset.c */
@@ -434,7 +264,7 @@ extern KvRoute kv_route_part(const KvStore *store, KvKey start, bool backward, K
 static inline bool
 kv_route_holds(const KvShard *shard, KvRoute route)
 {
-	return shard->bounds_since <= route.map_number;
+	return shard->place.bounds_since <= route.map_number;
 }
 
 /* The shard that probably has the key, for callers to whom a wrong answer does no harm. */
@@ -469,20 +299,20 @@ kv_shard_next(const KvStore *store, uint32 shard_id, int direction)
 {
 	const KvShard *shard = kv_shard(store, shard_id);
 
-	return direction > 0 ? shard->next : shard->previous;
+	return direction > 0 ? shard->place.next : shard->place.previous;
 }
 
 /* The number of steps from one shard to another that follows it; negative if it does not. */
 static inline int64
 kv_shard_distance(const KvStore *store, uint32 from, uint32 to)
 {
-	return (int64) kv_shard(store, to)->position - kv_shard(store, from)->position;
+	return (int64) kv_shard(store, to)->place.position - kv_shard(store, from)->place.position;
 }
 
 static inline uint32
 kv_store_nshards(KvStore *store)
 {
-	return pg_atomic_read_u32(&store->nshards);
+	return pg_atomic_read_u32(&store->map.nshards);
 }
 
 /* The least shard id, not less than the argument, of a shard in the map, or KV_NO_SHARD. */
@@ -669,21 +499,21 @@ extern uint32 kv_volume_take(KvStore *store, int class);
 static inline bool
 kv_value_file_is_open(const KvShard *shard, const KvShardValueFile *value_file)
 {
-	return value_file->value_file.address == shard->open_address;
+	return value_file->value_file.address == shard->values.open;
 }
 
 /* Has the shard left the map, or is it about to?  Then nothing is written to it.  Lock held. */
 static inline bool
 kv_shard_is_leaving(const KvShard *shard)
 {
-	return shard->halted || shard->bounds_since == KV_NOT_IN_MAP;
+	return shard->place.halted || shard->place.bounds_since == KV_NOT_IN_MAP;
 }
 
 /* The end of the bytes that are taken in a value file of the shard.  Lock held. */
 static inline KvAddress
 kv_value_file_end(const KvShard *shard, const KvShardValueFile *value_file)
 {
-	return kv_value_file_is_open(shard, value_file) ? shard->value_tail :
+	return kv_value_file_is_open(shard, value_file) ? shard->values.tail :
 		value_file->value_file.address + value_file->value_file.used;
 }
 
@@ -704,7 +534,7 @@ kv_value_file_taken(const KvShard *shard, const KvShardValueFile *value_file)
 static inline uint64
 kv_shard_value_bytes(const KvShard *shard)
 {
-	return shard->value_bytes;
+	return shard->values.bytes;
 }
 
 /* Exclusively: entries of this key log may name the address, which need not be in a value file. */
@@ -779,9 +609,9 @@ typedef struct KvRegistry
 	LWLock		lock;			/* guards the two hash tables */
 	pg_atomic_uint32 cache_ids;	/* the last KvStore.cache_id given out */
 	pg_atomic_uint32 drop_counter;	/* makes the names of files that wait for removal */
-	pg_atomic_uint32 images_wanted;	/* some shard has image_wanted */
+	pg_atomic_uint32 images_wanted;	/* some shard has durable.wanted */
 	pg_atomic_uint32 retired;	/* retired value files of all shards */
-	pg_atomic_uint64 freeing;	/* sum of KvStore.freeing of all stores */
+	pg_atomic_uint64 freeing;	/* sum of KvStore.space.freeing of all stores */
 	pg_atomic_uint32 maps_unfinished; /* unfinished maps of all stores */
 	pg_atomic_uint64 checkpoint;	/* redo pointer of the last known complete checkpoint */
 } KvRegistry;

@@ -81,7 +81,7 @@ forget_in_left(KvStore *store, KvAddress address)
 		KvShard    *left = kv_shard(store, i);
 		KvShardValueFile *value_file;
 
-		if (left->bounds_since != KV_NOT_IN_MAP)
+		if (left->place.bounds_since != KV_NOT_IN_MAP)
 			continue;
 		LWLockAcquire(&left->extend_lock, LW_EXCLUSIVE);
 		LWLockAcquire(&left->lock, LW_EXCLUSIVE);
@@ -96,7 +96,7 @@ forget_in_left(KvStore *store, KvAddress address)
 KvSharers
 kv_value_file_sharers(KvStore *store, uint32 shard_id, const KvRetired *retired)
 {
-	uint32		map = pg_atomic_read_u32(&store->map_number);
+	uint32		map = pg_atomic_read_u32(&store->map.number);
 	uint32		sharer;
 
 	/* until then images of a shard that has left the map may list it */
@@ -112,7 +112,7 @@ kv_value_file_sharers(KvStore *store, uint32 shard_id, const KvRetired *retired)
 
 	/* a shard may have been joined to one that was searched before */
 	pg_read_barrier();
-	if (!kv_map_lets_go(store) || pg_atomic_read_u32(&store->map_number) != map)
+	if (!kv_map_lets_go(store) || pg_atomic_read_u32(&store->map.number) != map)
 		return KV_SHARERS_UNKNOWN;
 	forget_in_left(store, retired->value_file.address);
 	return KV_SHARERS_NONE;
@@ -131,8 +131,8 @@ kv_retired_inherit(KvShard *shard, const KvRetired *left, int n)
 			retired->lsn = Max(retired->lsn, left[i].lsn);
 		if (take_share(shard, left[i].value_file.address, left[i].taken))
 			continue;
-		Assert(shard->nretired < shard->retired_capacity);
-		kv_retired(shard)[shard->nretired++] = left[i];
+		Assert(shard->retired.n < shard->retired.capacity);
+		kv_retired(shard)[shard->retired.n++] = left[i];
 		pg_atomic_fetch_add_u32(&kv_registry->retired, 1);
 	}
 	LWLockRelease(&shard->lock);
@@ -194,7 +194,7 @@ check_count(KvStore *store, uint32 shard_id)
 	uint64		taken = 0;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	for (int i = 0; i < shard->nvalue_files; i++)
+	for (int i = 0; i < shard->values.n; i++)
 		taken += kv_value_file_taken(shard, &kv_value_files(shard)[i]);
 	if (taken != kv_shard_value_bytes(shard))
 		elog(LOG, "kvfdw shard %u counts %llu bytes of values, its files have %llu", shard_id,
@@ -212,14 +212,14 @@ kv_value_files_find_shared(KvStore *store)
 	Size		next;
 
 	kv_each_shard(store, i)
-		room += kv_shard(store, i)->nvalue_files;
+		room += kv_shard(store, i)->values.n;
 	listings = MemoryContextAllocHuge(CurrentMemoryContext, Max(room, 1) * sizeof(KvListing));
 	kv_each_shard(store, i)
 	{
 		KvShard    *shard = kv_shard(store, i);
 
 		LWLockAcquire(&shard->lock, LW_SHARED);
-		for (int c = 0; c < shard->nvalue_files && n < room; c++)
+		for (int c = 0; c < shard->values.n && n < room; c++)
 		{
 			const KvShardValueFile *value_file = &kv_value_files(shard)[c];
 

@@ -126,11 +126,11 @@ kv_shard_space(KvStore *store, uint32 shard_id, uint64 horizon, KvShardSpace *sp
 	uint64		dead;
 
 	memset(space, 0, sizeof(*space));
-	if (shard->nvalue_files == 0)
+	if (shard->values.n == 0)
 		return;
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	resolved = shard->uncertain_until <= horizon;
-	for (int i = 0; i < shard->nvalue_files; i++)
+	resolved = shard->count.uncertain_until <= horizon;
+	for (int i = 0; i < shard->values.n; i++)
 	{
 		const KvShardValueFile *value_file = &kv_value_files(shard)[i];
 		uint64		used = kv_value_file_taken(shard, value_file);
@@ -160,20 +160,20 @@ kv_shard_space(KvStore *store, uint32 shard_id, uint64 horizon, KvShardSpace *sp
 	}
 	measure(shard, space);
 	space->to_win += space->to_win_open;
-	if (shard->job_failed)
+	if (shard->compact.failed)
 	{
 		space->failed = space->to_win;
 		space->live += space->failed;
 	}
 	dead = space->taken - Min(space->live, space->taken);
-	space->kept = Min(kept + kv_dying_kept(&shard->dying, horizon), dead);
-	if (!shard->job_failed)
+	space->kept = Min(kept + kv_dying_kept(&shard->count.dying, horizon), dead);
+	if (!shard->compact.failed)
 		space->to_win = Min(space->to_win, dead - space->kept);
 	if (resolved)
-		space->uncertain += Min(shard->uncertain_bytes, space->live - space->uncertain);
+		space->uncertain += Min(shard->count.uncertain, space->live - space->uncertain);
 	else
-		space->held = Min(shard->uncertain_bytes, space->live - space->uncertain);
-	space->uncertain += Min(shard->redone_bytes, space->live - space->uncertain - space->held);
+		space->held = Min(shard->count.uncertain, space->live - space->uncertain);
+	space->uncertain += Min(shard->count.redone, space->live - space->uncertain - space->held);
 	LWLockRelease(&shard->lock);
 }
 
@@ -204,22 +204,22 @@ kv_space_wants_checkpoint(const KvStoreSpace *space)
 static void
 add_what_goes(KvStore *store, KvStoreSpace *space)
 {
-	uint64		unbounded = pg_atomic_read_u64(&store->space_unbounded);
-	uint64		aside = pg_atomic_read_u64(&store->space_aside);
+	uint64		unbounded = pg_atomic_read_u64(&store->space.unbounded);
+	uint64		aside = pg_atomic_read_u64(&store->space.aside);
 
-	space->retired += pg_atomic_read_u64(&store->freeing);
+	space->retired += pg_atomic_read_u64(&store->space.freeing);
 	if (store->shape.wal == KV_WAL_KEYS)
 	{
 		space->retired += space->retired_longer;
 		space->granted = Min(space->retired, 2 * kv_space_wants_checkpoint(space));
 		space->retired -= space->granted;
 	}
-	space->given_up = Min(pg_atomic_read_u64(&store->space_given_up), space->retired);
+	space->given_up = Min(pg_atomic_read_u64(&store->space.given_up), space->retired);
 	space->retired -= space->given_up;
-	space->moving = pg_atomic_read_u64(&store->space_moving) + unbounded;
+	space->moving = pg_atomic_read_u64(&store->space.moving) + unbounded;
 	space->aside = Min(aside, unbounded + space->retired);
 	if (space->aside < aside)
-		(void) pg_atomic_compare_exchange_u64(&store->space_aside, &aside, space->aside);
+		(void) pg_atomic_compare_exchange_u64(&store->space.aside, &aside, space->aside);
 }
 
 void
@@ -229,7 +229,7 @@ kv_store_space(KvStore *store, KvStoreSpace *space)
 
 	memset(space, 0, sizeof(*space));
 	space->amp = kv_space_amp(store);
-	pg_atomic_write_u64(&store->space_horizon, horizon);
+	pg_atomic_write_u64(&store->space.horizon, horizon);
 	kv_each_shard(store, i)
 	{
 		KvShardSpace one;
@@ -272,7 +272,7 @@ kv_store_space(KvStore *store, KvStoreSpace *space)
 void
 kv_space_count(KvStore *store, KvStoreSpace *space)
 {
-	KvSpaceAccount *account = &store->space;
+	KvSpaceAccount *account = &store->account;
 	int64		taken;
 	uint64		dead;
 
@@ -298,7 +298,7 @@ kv_space_count(KvStore *store, KvStoreSpace *space)
 uint64
 kv_space_taken(KvStore *store)
 {
-	const volatile KvSpaceAccount *account = &store->space;
+	const volatile KvSpaceAccount *account = &store->account;
 	KvStoreSpace space;
 
 	/* positive for any value file; an exact count is too slow for readers of each value */
@@ -321,18 +321,18 @@ is_really_short(KvStore *store, int ms)
 	KvStoreSpace space;
 	bool		mine;
 
-	SpinLockAcquire(&store->space.mutex);
-	mine = now - store->space.counted >=
-		Max(ms * INT64CONST(1000), store->space.count_took * KV_COUNT_SHARE);
+	SpinLockAcquire(&store->account.mutex);
+	mine = now - store->account.counted >=
+		Max(ms * INT64CONST(1000), store->account.count_took * KV_COUNT_SHARE);
 	if (mine)
-		store->space.counted = now;
-	SpinLockRelease(&store->space.mutex);
+		store->account.counted = now;
+	SpinLockRelease(&store->account.mutex);
 	if (mine)
 	{
 		kv_space_count(store, &space);
-		SpinLockAcquire(&store->space.mutex);
-		store->space.count_took = Max(kv_clock() - now, 0);
-		SpinLockRelease(&store->space.mutex);
+		SpinLockAcquire(&store->account.mutex);
+		store->account.count_took = Max(kv_clock() - now, 0);
+		SpinLockRelease(&store->account.mutex);
 	}
 	return kv_space_is_short(store);
 }
@@ -349,16 +349,16 @@ kv_space_is_awaited(void)
 bool
 kv_space_wait(KvStore *store, TimestampTz *begin)
 {
-	uint32		beat = pg_atomic_read_u32(&store->space_beat);
+	uint32		beat = pg_atomic_read_u32(&store->space.beat);
 	TimestampTz since = kv_clock();
 	bool		waited = false;
 	bool		made = true;
 
-	ConditionVariablePrepareToSleep(&store->space_made);
+	ConditionVariablePrepareToSleep(&store->space.made);
 	while (made && is_really_short(store, waited ? KV_COUNT_MS : KV_COUNT_FIRST_MS))
 	{
 		TimestampTz now = kv_clock();
-		uint32		beat_now = pg_atomic_read_u32(&store->space_beat);
+		uint32		beat_now = pg_atomic_read_u32(&store->space.beat);
 
 		CHECK_FOR_INTERRUPTS();
 		if (*begin == 0)
@@ -373,14 +373,14 @@ kv_space_wait(KvStore *store, TimestampTz *begin)
 			since = now;
 		else if (TimestampDifferenceExceeds(since, now, beat_ms))
 			/* for all writers, until the next beat */
-			pg_atomic_write_u32(&store->space_stalled, beat_now);
+			pg_atomic_write_u32(&store->space.stalled, beat_now);
 		beat = beat_now;
 		made = !TimestampDifferenceExceeds(*begin, now, most_ms);
 		if (made)
-			(void) ConditionVariableTimedSleep(&store->space_made, KV_SPACE_NAP_MS, KV_WAIT_SPACE);
+			(void) ConditionVariableTimedSleep(&store->space.made, KV_SPACE_NAP_MS, KV_WAIT_SPACE);
 	}
 	ConditionVariableCancelSleep();
 	if (waited)
-		ConditionVariableSignal(&store->space_made);	/* there may be space for another writer */
+		ConditionVariableSignal(&store->space.made);	/* there may be space for another writer */
 	return made;
 }

@@ -25,16 +25,16 @@
  * - at level 'keys', retired files, which a checkpoint frees; beyond twice the amount that requests
  *   a checkpoint (kv_space_wants_checkpoint) they count
  * - output and emptied files of a manual compaction or a sort job
- * - files whose removal fails although nothing needs them (space_given_up)
+ * - files whose removal fails although nothing needs them (space.given_up)
  *
  * Writers do not wait
  * - for a snapshot or a transaction, their own or another's: its values are in K, so at the limit
  *   at least a quarter of (a - 1) L is dead values that no snapshot sees
- * - when the compactor has found that it can make no space (space_no_room): because of a backup, a
+ * - when the compactor has found that it can make no space (space.no_room): because of a backup, a
  *   full disk, a pending retry, or a file whose removal fails
  * - when no compactor runs and no worker process is free for one
  * - when for a minute no compaction job of the store has made progress and no file was freed, until
- *   one does (space_stalled): the compactor hangs, or a split runs, whose shard compaction jobs
+ *   one does (space.stalled): the compactor hangs, or a split runs, whose shard compaction jobs
  *   skip
  * - longer than a minute for one write buffer, if other writers take all space that is made
  * - to delete or to lock a row, in redo, or if they must not wait: clients of memcached

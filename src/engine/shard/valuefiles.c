@@ -37,14 +37,14 @@ kv_first_from(const void *items, Size size, int n, KvAddress address)
 	return low;
 }
 
-/* The index of the first value file from an address on; nvalue_files: there is none. */
+/* The index of the first value file from an address on; values.n: there is none. */
 static int
 first_from(const KvShard *shard, KvAddress address)
 {
 	StaticAssertStmt(offsetof(KvShardValueFile, value_file.address) == 0,
 					 "an item begins with its place");
-	return shard->nvalue_files == 0 ? 0 :
-		kv_first_from(kv_value_files(shard), sizeof(KvShardValueFile), shard->nvalue_files,
+	return shard->values.n == 0 ? 0 :
+		kv_first_from(kv_value_files(shard), sizeof(KvShardValueFile), shard->values.n,
 					  address);
 }
 
@@ -54,7 +54,7 @@ kv_value_file_find(const KvShard *shard, KvAddress address)
 	KvFileId	file = kv_file_of(address);
 	int			i = first_from(shard, file.address);
 
-	if (i == shard->nvalue_files || kv_value_files(shard)[i].value_file.address != file.address)
+	if (i == shard->values.n || kv_value_files(shard)[i].value_file.address != file.address)
 		return NULL;
 	return &kv_value_files(shard)[i];
 }
@@ -87,13 +87,13 @@ kv_value_files_make_room(KvShard *shard, int n)
 
 	/* a compaction job changes both when it ends, without extend_lock */
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	need = shard->nvalue_files + shard->value_files_promised + n;
+	need = shard->values.n + shard->values.promised + n;
 	LWLockRelease(&shard->lock);
-	return need <= shard->value_files_capacity ||
-		kv_shard_list_grow(shard, &shard->value_files, sizeof(KvShardValueFile),
-						   &shard->nvalue_files,
-						   &shard->value_files_capacity,
-						   Max(need, Max(KV_VALUE_FILES_FIRST, shard->value_files_capacity * 2)));
+	return need <= shard->values.capacity ||
+		kv_shard_list_grow(shard, &shard->values.files, sizeof(KvShardValueFile),
+						   &shard->values.n,
+						   &shard->values.capacity,
+						   Max(need, Max(KV_VALUE_FILES_FIRST, shard->values.capacity * 2)));
 }
 
 KvShardValueFile *
@@ -103,16 +103,16 @@ kv_value_file_add(KvShard *shard, const KvValueFile *value_file)
 	KvShardValueFile *at = kv_value_files(shard) + i;
 
 	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
-	Assert(shard->nvalue_files < shard->value_files_capacity);
-	if (i < shard->nvalue_files && at->value_file.address == value_file->address)
+	Assert(shard->values.n < shard->values.capacity);
+	if (i < shard->values.n && at->value_file.address == value_file->address)
 		elog(ERROR, "value file at %llx is in the list already",
 			 (unsigned long long) value_file->address);
-	memmove(at + 1, at, (shard->nvalue_files - i) * sizeof(KvShardValueFile));
+	memmove(at + 1, at, (shard->values.n - i) * sizeof(KvShardValueFile));
 	memset(at, 0, sizeof(*at));
 	at->value_file = *value_file;
 	at->share = value_file->used;
-	shard->nvalue_files++;
-	shard->value_bytes += value_file->used;
+	shard->values.n++;
+	shard->values.bytes += value_file->used;
 	return at;
 }
 
@@ -120,17 +120,17 @@ void
 kv_value_file_divide(KvShard *shard, KvShardValueFile *value_file, uint64 share)
 {
 	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
-	shard->value_bytes -= Min(shard->value_bytes, kv_value_file_taken(shard, value_file));
+	shard->values.bytes -= Min(shard->values.bytes, kv_value_file_taken(shard, value_file));
 	value_file->value_file.flags |= KV_VALUE_FILE_SHARED;
 	value_file->share = share;
-	shard->value_bytes += kv_value_file_taken(shard, value_file);
+	shard->values.bytes += kv_value_file_taken(shard, value_file);
 	value_file->counted = kv_value_file_taken(shard, value_file);
 }
 
 void
 kv_value_file_grown(KvShard *shard, KvShardValueFile *value_file, int64 bytes)
 {
-	shard->value_bytes += bytes;
+	shard->values.bytes += bytes;
 	if (value_file->value_file.flags & KV_VALUE_FILE_SHARED)
 		value_file->share += Max(bytes, -(int64) value_file->share);
 }
@@ -140,37 +140,37 @@ kv_value_file_open(KvShard *shard, KvShardValueFile *value_file, uint64 allocate
 {
 	kv_value_file_close(shard);
 	value_file->value_file.flags &= ~KV_VALUE_FILE_SYNCED;
-	shard->open_address = value_file->value_file.address;
-	shard->value_tail = value_file->value_file.address + value_file->value_file.used;
-	shard->value_allocated = Max(value_file->value_file.address + allocated, shard->value_tail);
+	shard->values.open = value_file->value_file.address;
+	shard->values.tail = value_file->value_file.address + value_file->value_file.used;
+	shard->values.allocated = Max(value_file->value_file.address + allocated, shard->values.tail);
 }
 
 void
 kv_value_file_close(KvShard *shard)
 {
-	if (shard->open_address != 0)
-		kv_value_file_find(shard, shard->open_address)->value_file.used = shard->value_tail -
-			shard->open_address;
-	shard->open_address = shard->value_tail = shard->value_allocated = 0;
+	if (shard->values.open != 0)
+		kv_value_file_find(shard, shard->values.open)->value_file.used = shard->values.tail -
+			shard->values.open;
+	shard->values.open = shard->values.tail = shard->values.allocated = 0;
 }
 
 void
 kv_tail_move(KvStore *store, KvShard *shard, int64 bytes)
 {
-	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE) && shard->open_address != 0);
-	shard->value_tail += bytes;
-	kv_value_file_grown(shard, kv_value_file_find(shard, shard->open_address), bytes);
-	Assert(shard->value_tail <= shard->value_allocated);
+	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE) && shard->values.open != 0);
+	shard->values.tail += bytes;
+	kv_value_file_grown(shard, kv_value_file_find(shard, shard->values.open), bytes);
+	Assert(shard->values.tail <= shard->values.allocated);
 	kv_space_tell(store, shard, bytes);
 }
 
 int
 kv_value_file_next_class(const KvShard *shard, Size len)
 {
-	int			class = shard->next_address == 0 ? 0 : kv_class_of(shard->next_address);
+	int			class = shard->values.next == 0 ? 0 : kv_class_of(shard->values.next);
 
 	while (class < KV_VALUE_FILE_CLASSES - 1 &&
-		   (kv_value_file_size(class) < shard->value_bytes / KV_VALUE_FILES_WANTED ||
+		   (kv_value_file_size(class) < shard->values.bytes / KV_VALUE_FILES_WANTED ||
 			kv_value_file_size(class) < (uint64) len * 4))
 		class++;
 	return class;
@@ -179,11 +179,11 @@ kv_value_file_next_class(const KvShard *shard, Size len)
 bool
 kv_value_files_load(KvShard *shard, const KvManifest *manifest, bool durable)
 {
-	shard->nvalue_files = 0;
-	shard->value_bytes = shard->written = 0;
-	shard->open_address = shard->value_tail = shard->value_allocated = 0;
-	shard->next_address = manifest->next_address;
-	shard->job = manifest->job;
+	shard->values.n = 0;
+	shard->values.bytes = shard->values.written = 0;
+	shard->values.open = shard->values.tail = shard->values.allocated = 0;
+	shard->values.next = manifest->next_address;
+	shard->compact.job = manifest->job;
 	if (!kv_value_files_make_room(shard, manifest->nvalue_files))
 		return false;
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
@@ -193,7 +193,7 @@ kv_value_files_load(KvShard *shard, const KvManifest *manifest, bool durable)
 
 		value_file->trusted = value_file->counted = value_file->value_file.used;
 		if (!(value_file->value_file.flags & KV_VALUE_FILE_SORTED))
-			shard->written += (value_file->value_file.flags & KV_VALUE_FILE_SHARED) ?
+			shard->values.written += (value_file->value_file.flags & KV_VALUE_FILE_SHARED) ?
 				Min(value_file->value_file.live, value_file->value_file.used)
 				: value_file->value_file.used;
 		if (durable)
@@ -221,8 +221,8 @@ kv_value_files_use(KvShard *shard, const KvManifest *other)
 		ours->value_file.used = theirs->used;
 		if (kv_value_file_is_open(shard, ours))
 		{
-			shard->value_tail = theirs->address + theirs->used;
-			shard->value_allocated = Max(shard->value_allocated, shard->value_tail);
+			shard->values.tail = theirs->address + theirs->used;
+			shard->values.allocated = Max(shard->values.allocated, shard->values.tail);
 		}
 	}
 	LWLockRelease(&shard->lock);
@@ -233,12 +233,12 @@ kv_shard_describe(const KvShard *shard, KvManifest *manifest)
 {
 	memset(manifest, 0, sizeof(*manifest));
 	manifest->files = shard->files;
-	manifest->job = shard->job;
-	manifest->next_address = shard->next_address;
-	manifest->open_address = shard->open_address;
-	manifest->nvalue_files = shard->nvalue_files;
-	manifest->value_files = palloc(Max(shard->nvalue_files, 1) * sizeof(KvValueFile));
-	for (int i = 0; i < shard->nvalue_files; i++)
+	manifest->job = shard->compact.job;
+	manifest->next_address = shard->values.next;
+	manifest->open_address = shard->values.open;
+	manifest->nvalue_files = shard->values.n;
+	manifest->value_files = palloc(Max(shard->values.n, 1) * sizeof(KvValueFile));
+	for (int i = 0; i < shard->values.n; i++)
 	{
 		const KvShardValueFile *value_file = &kv_value_files(shard)[i];
 
@@ -279,15 +279,15 @@ kv_value_file_note_dead(KvStore *store, KvShard *shard, const KvVersion *version
 {
 	KvShardValueFile *value_file = kv_value_file_find(shard,
 													  KV_LOCATION_ADDRESS(version->location));
-	uint64		bytes = kv_value_footprint(version->len) * Max(shard->padding, 256) / 256;
+	uint64		bytes = kv_value_footprint(version->len) * Max(shard->count.padding, 256) / 256;
 
 	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
 	if (value_file == NULL)
 		return;
 	value_file->dead_since += bytes;
-	kv_dying_add(&shard->dying, bytes, xid, pg_atomic_read_u64(&store->space_horizon));
-	shard->died_untold += bytes;
-	if (shard->died_untold >= KV_DEAD_UNTOLD)
+	kv_dying_add(&shard->count.dying, bytes, xid, pg_atomic_read_u64(&store->space.horizon));
+	shard->count.untold += bytes;
+	if (shard->count.untold >= KV_DEAD_UNTOLD)
 		kv_space_tell(store, shard, 0);
 }
 
@@ -299,9 +299,9 @@ kv_shard_note_redone(KvShard *shard, const KvVersion *version)
 
 	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
 	if (version->kind == KV_VERSION_DELETE)
-		shard->redone_bytes += shard->value_bytes / Max(entries, 1);
+		shard->count.redone += shard->values.bytes / Max(entries, 1);
 	else if (version->kind == KV_VERSION_PUT)
-		shard->redone_bytes += version->len;
+		shard->count.redone += version->len;
 }
 
 uint64
@@ -325,8 +325,8 @@ kv_value_file_may_be_input(const KvShard *shard, const KvShardValueFile *value_f
 void
 kv_value_files_free(KvShard *shard)
 {
-	if (DsaPointerIsValid(shard->value_files))
-		dsa_free(kv_area(), shard->value_files);
-	shard->value_files = InvalidDsaPointer;
-	shard->nvalue_files = shard->value_files_capacity = 0;
+	if (DsaPointerIsValid(shard->values.files))
+		dsa_free(kv_area(), shard->values.files);
+	shard->values.files = InvalidDsaPointer;
+	shard->values.n = shard->values.capacity = 0;
 }

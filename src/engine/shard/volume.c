@@ -87,7 +87,7 @@ half_of(const KvStore *store)
 static void
 keep_range(KvStore *store, int class, uint32 begin, uint32 end)
 {
-	KvVolumeRange *ranges = store->volumes[class];
+	KvVolumeRange *ranges = store->volumes.free[class];
 	uint32		half = half_of(store);
 
 	keep_longer(ranges, KV_HALF_RANGES, begin, Min(end, half));
@@ -99,7 +99,7 @@ kv_volumes_find(KvStore *store, const KvFound *found)
 {
 	int			at = 0;
 
-	memset(store->volumes, 0, sizeof(store->volumes));
+	memset(store->volumes.free, 0, sizeof(store->volumes.free));
 	while (at < found->n && found->files[at].kind != KV_FILE_VALUES)
 		at++;
 	for (int class = 0; class < KV_VALUE_FILE_CLASSES; class++)
@@ -131,7 +131,7 @@ find_free(KvStore *store, int class, bool in_redo)
 
 	for (int i = 0; i < KV_VOLUME_RANGES; i++)
 	{
-		KvVolumeRange *range = &store->volumes[class][i];
+		KvVolumeRange *range = &store->volumes.free[class][i];
 
 		if (length_of(range) == 0 || (in_redo ? range->end <= half : range->begin >= half))
 			continue;
@@ -148,7 +148,7 @@ kv_volume_take(KvStore *store, int class)
 	uint32		volume = 0;
 
 	/* a class without free volumes makes value files larger than necessary */
-	SpinLockAcquire(&store->volume_lock);
+	SpinLockAcquire(&store->volumes.lock);
 	for (; class < KV_VALUE_FILE_CLASSES && volume == 0; class++)
 	{
 		KvVolumeRange *range = find_free(store, class, in_redo);
@@ -157,7 +157,7 @@ kv_volume_take(KvStore *store, int class)
 			volume = KV_FIRST_VOLUME + class * KV_CLASS_VOLUMES +
 				(in_redo ? --range->end : range->begin++);
 	}
-	SpinLockRelease(&store->volume_lock);
+	SpinLockRelease(&store->volumes.lock);
 	return volume;
 }
 
@@ -165,12 +165,12 @@ void
 kv_volume_note(KvStore *store, KvAddress address)
 {
 	uint32		taken;
-	KvVolumeRange *ranges = store->volumes[kv_class_of(address)];
+	KvVolumeRange *ranges = store->volumes.free[kv_class_of(address)];
 
 	if (address == 0)
 		return;
 	taken = (kv_volume_of(address) - KV_FIRST_VOLUME) % KV_CLASS_VOLUMES;
-	SpinLockAcquire(&store->volume_lock);
+	SpinLockAcquire(&store->volumes.lock);
 	for (int i = 0; i < KV_VOLUME_RANGES; i++)
 	{
 		KvVolumeRange whole = ranges[i];
@@ -181,5 +181,5 @@ kv_volume_note(KvStore *store, KvAddress address)
 		keep_range(store, kv_class_of(address), taken + 1, whole.end);
 		break;
 	}
-	SpinLockRelease(&store->volume_lock);
+	SpinLockRelease(&store->volumes.lock);
 }

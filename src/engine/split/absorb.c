@@ -37,15 +37,15 @@ has_nothing(const KvShard *shard)
 {
 	return shard->files.base_run == 0 && shard->files.nunfrozen == 0 &&
 		!DsaPointerIsValid(shard->active.root) && !DsaPointerIsValid(shard->immutable.root) &&
-		shard->sealed_buffers < 0 && shard->nretired == 0 &&
-		shard->maintainer == 0 && shard->compactor == 0;
+		shard->buffers.sealed < 0 && shard->retired.n == 0 &&
+		shard->roles.maintainer == 0 && shard->roles.compactor == 0;
 }
 
 /* Is no large value about to be written to one of its value files?  Lock held. */
 static bool
 awaits_nothing(const KvShard *shard, uint64 horizon)
 {
-	for (int i = 0; i < shard->nvalue_files; i++)
+	for (int i = 0; i < shard->values.n; i++)
 	{
 		if (kv_value_files(shard)[i].newest_writer >= horizon)
 			return false;
@@ -62,7 +62,7 @@ kv_shard_is_empty(KvStore *store, uint32 shard_id)
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	empty = has_nothing(shard);
 	LWLockRelease(&shard->lock);
-	if (empty && shard->nvalue_files > 0)
+	if (empty && shard->values.n > 0)
 	{
 		uint64		horizon = kv_xid_horizon();
 
@@ -83,9 +83,9 @@ maintain_neighbour(KvAbsorption *absorption)
 	KvShard    *neighbour = kv_shard(absorption->change->store, absorption->change->neighbour);
 
 	LWLockAcquire(&neighbour->lock, LW_EXCLUSIVE);
-	absorption->maintains = neighbour->maintainer == 0;
+	absorption->maintains = neighbour->roles.maintainer == 0;
 	if (absorption->maintains)
-		neighbour->maintainer = MyProcPid;
+		neighbour->roles.maintainer = MyProcPid;
 	LWLockRelease(&neighbour->lock);
 	return absorption->maintains;
 }
@@ -105,7 +105,7 @@ take_empty(KvAbsorption *absorption)
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	absorption->taken = has_nothing(shard) && awaits_nothing(shard, horizon);
 	if (absorption->taken)
-		shard->maintainer = shard->compactor = MyProcPid;
+		shard->roles.maintainer = shard->roles.compactor = MyProcPid;
 	LWLockRelease(&shard->lock);
 	return absorption->taken;
 }
@@ -118,10 +118,10 @@ prepare_inheritance(KvAbsorption *absorption)
 	KvShard    *shard = kv_shard(change->store, change->shard_id);
 	uint64		lsn = GetXLogInsertRecPtr();
 
-	absorption->left = palloc(Max(shard->nvalue_files, 1) * sizeof(KvRetired));
+	absorption->left = palloc(Max(shard->values.n, 1) * sizeof(KvRetired));
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	absorption->nleft = shard->nvalue_files;
-	for (int i = 0; i < shard->nvalue_files; i++)
+	absorption->nleft = shard->values.n;
+	for (int i = 0; i < shard->values.n; i++)
 	{
 		const KvShardValueFile *value_file = &kv_value_files(shard)[i];
 
@@ -160,7 +160,7 @@ end_absorption(KvAbsorption *absorption)
 	if (absorption->taken)
 	{
 		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-		shard->maintainer = shard->compactor = 0;
+		shard->roles.maintainer = shard->roles.compactor = 0;
 		LWLockRelease(&shard->lock);
 		ConditionVariableBroadcast(&shard->changed);
 	}
@@ -169,7 +169,7 @@ end_absorption(KvAbsorption *absorption)
 		KvShard    *neighbour = kv_shard(change->store, change->neighbour);
 
 		LWLockAcquire(&neighbour->lock, LW_EXCLUSIVE);
-		neighbour->maintainer = 0;
+		neighbour->roles.maintainer = 0;
 		LWLockRelease(&neighbour->lock);
 		ConditionVariableBroadcast(&neighbour->changed);
 	}

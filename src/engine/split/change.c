@@ -58,8 +58,8 @@ kv_change_begin(KvStore *store, uint32 shard_id)
 	/* after this nothing raises */
 	if (!kv_map_claim(store))
 		return NULL;
-	if (kv_shard(store, shard_id)->bounds_since == KV_NOT_IN_MAP ||
-		change->before->number != pg_atomic_read_u32(&store->map_number))
+	if (kv_shard(store, shard_id)->place.bounds_since == KV_NOT_IN_MAP ||
+		change->before->number != pg_atomic_read_u32(&store->map.number))
 	{
 		kv_map_set_state(store, KV_MAP_DONE);
 		return NULL;
@@ -74,7 +74,7 @@ kv_change_halt(KvChange *change)
 	KvShard    *shard = kv_shard(change->store, change->shard_id);
 
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	shard->halted = true;
+	shard->place.halted = true;
 	LWLockRelease(&shard->lock);
 	change->halted = true;
 	change->halted_at = kv_clock();
@@ -108,7 +108,7 @@ kv_change_resume(KvChange *change)
 	if (!change->halted)
 		return;
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	shard->halted = false;
+	shard->place.halted = false;
 	LWLockRelease(&shard->lock);
 	release_extend_lock(shard);
 	ConditionVariableBroadcast(&shard->changed);
@@ -154,7 +154,7 @@ give_back_ids(KvChange *change)
 	for (int i = 0; i < KV_SPLIT_MOST && !change->published; i++)
 	{
 		if (change->left[i] != 0)
-			kv_shard(change->store, change->shard_ids[i])->left_xid = change->left[i];
+			kv_shard(change->store, change->shard_ids[i])->split.left_xid = change->left[i];
 	}
 }
 
@@ -176,7 +176,7 @@ kv_change_end(KvChange *change)
 		return;
 	kv_each_shard(store, i)
 	{
-		if (kv_shard(store, i)->bounds_since > kv_shard(store, i)->image_map)
+		if (kv_shard(store, i)->place.bounds_since > kv_shard(store, i)->durable.map)
 			kv_image_want(kv_shard(store, i));
 	}
 }
@@ -228,25 +228,16 @@ kv_change_make(KvChange *change, int n, const uint32 *shards, const KvKey *bound
 static void
 forget_former(KvShard *fresh)
 {
-	Assert(fresh->open_buffer < 0 && fresh->sealed_buffers < 0 && fresh->maintainer == 0 &&
-		   fresh->compactor == 0 && !DsaPointerIsValid(fresh->active.root) &&
-		   !DsaPointerIsValid(fresh->immutable.root));
+	KvAddress	volume = fresh->values.next;
+
+	Assert(fresh->buffers.open < 0 && fresh->buffers.sealed < 0 &&
+		   fresh->roles.maintainer == 0 && fresh->roles.compactor == 0 &&
+		   !DsaPointerIsValid(fresh->active.root) && !DsaPointerIsValid(fresh->immutable.root));
 	kv_value_files_free(fresh);
 	kv_retired_free(fresh);
-	fresh->halted = fresh->image_wanted = fresh->job_failed = fresh->leftovers = false;
-	fresh->value_files_promised = 0;
-	fresh->job = fresh->countings = fresh->padding = fresh->floor = 0;
-	fresh->uncertain_bytes = fresh->uncertain_until = fresh->redone_bytes = 0;
-	fresh->written = fresh->value_bytes = 0;
-	fresh->open_address = fresh->value_tail = fresh->value_allocated = 0;
-	fresh->split_waits = fresh->split_after = fresh->awaited = 0;
-	fresh->split_failures = 0;
-	fresh->unresolved_xid = fresh->resolved_horizon = 0;
-	fresh->unresolved_generation = 0;
-	memset(fresh->images, 0, sizeof(fresh->images));
-	fresh->image_number = fresh->image_log = fresh->image_generation = fresh->image_map = 0;
-	fresh->image_tail = fresh->closed_tail = 0;
-	fresh->closed_log = 0;
+	memset((char *) fresh + KV_SHARD_CLEARED, 0, sizeof(KvShard) - KV_SHARD_CLEARED);
+	fresh->place.halted = false;
+	fresh->values.next = volume;
 }
 
 void
@@ -259,15 +250,14 @@ kv_change_init(KvChange *change, int n)
 	kv_shard_id_files(change->store, change->shard_ids[n], &files);
 	LWLockAcquire(&fresh->extend_lock, LW_EXCLUSIVE);
 	LWLockAcquire(&fresh->lock, LW_EXCLUSIVE);
-	change->left[n] = fresh->left_xid;
-	fresh->left_xid = 0;
+	change->left[n] = fresh->split.left_xid;
 	forget_former(fresh);
 	fresh->files = files;
-	fresh->log_number = files.first_log;
-	fresh->immutable_log = files.first_log - 1;
-	fresh->log_tail = sizeof(KvLogHeader);
+	fresh->log.number = files.first_log;
+	fresh->log.immutable = files.first_log - 1;
+	fresh->log.tail = sizeof(KvLogHeader);
 	fresh->key_share_xid = shard->key_share_xid;
-	fresh->flushed_at = kv_clock();
+	fresh->flush.ended = kv_clock();
 	pg_atomic_fetch_add_u32(&fresh->generation, 1);
 	fresh->recovered = true;
 	LWLockRelease(&fresh->lock);

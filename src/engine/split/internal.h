@@ -36,7 +36,7 @@ typedef struct KvChange
 	bool		remains;		/* some files of an unpublished change could not be removed */
 	/* ids for the new shards; KV_NO_SHARD: there are no more */
 	uint32		shard_ids[KV_SPLIT_MOST];
-	/* KvShard.left_xid of the previous shards with these ids, once the ids are in use */
+	/* KvShard.split.left_xid of the previous shards with these ids, once the ids are in use */
 	uint64		left[KV_SPLIT_MOST];
 } KvChange;
 

@@ -100,7 +100,7 @@ live_bytes(KvShard *shard)
 	uint64		bytes = 0;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	for (int i = 0; i < shard->nvalue_files; i++)
+	for (int i = 0; i < shard->values.n; i++)
 		bytes += kv_value_file_live(shard, &kv_value_files(shard)[i]);
 	LWLockRelease(&shard->lock);
 	return bytes;
@@ -202,7 +202,7 @@ is_deserted(KvStore *store, uint32 shard_id)
 		deserted_ms = 1000;
 #endif
 	return kv_store_nshards(store) > (uint32) store->shape.nshards &&
-		TimestampDifferenceExceeds(shard->flushed_at, kv_clock(), deserted_ms) &&
+		TimestampDifferenceExceeds(shard->flush.ended, kv_clock(), deserted_ms) &&
 		kv_shard_is_empty(store, shard_id);
 }
 
@@ -266,11 +266,11 @@ kv_split_look(KvStore *store)
 
 	kv_left_free(store);
 	if (!is_wanted() || !may_change(store) || !kv_split_is_possible(store) ||
-		now < store->split_pause)
+		now < store->split.pause)
 		return false;
 	for (; looks > 0; looks--)
 	{
-		uint32		shard_id = kv_shard_from(store, store->split_from);
+		uint32		shard_id = kv_shard_from(store, store->split.from);
 		KvShard    *shard;
 		bool		changed;
 		bool		outgrown;
@@ -278,26 +278,26 @@ kv_split_look(KvStore *store)
 
 		if (shard_id == KV_NO_SHARD)
 			shard_id = kv_shard_from(store, 0);
-		store->split_from = shard_id + 1;
+		store->split.from = shard_id + 1;
 		shard = kv_shard(store, shard_id);
-		if (now < shard->split_after)
+		if (now < shard->split.after)
 			continue;
 
 		/*
 		 * a shard whose change fails, even by an ERROR, is not retried at once, nor is another one
 		 * tried
 		 */
-		store->split_pause = TimestampTzPlusMilliseconds(now, KV_PAUSE_MS);
-		shard->split_after = TimestampTzPlusMilliseconds(now, pause_ms(shard->split_failures++));
+		store->split.pause = TimestampTzPlusMilliseconds(now, KV_PAUSE_MS);
+		shard->split.after = TimestampTzPlusMilliseconds(now, pause_ms(shard->split.failures++));
 		changed = change(store, shard_id, &outgrown);
 		waits = !changed && halves(store, shard_id) >= 2;
-		if ((waits && shard->split_waits <= now) || (outgrown && !changed))
+		if ((waits && shard->split.waits <= now) || (outgrown && !changed))
 			return false;
 
 		/* no failure; after meeting a compaction job the shard is retried soon */
-		store->split_pause = waits ? TimestampTzPlusMilliseconds(now, KV_TURN_PAUSE_MS) : 0;
-		shard->split_after = store->split_pause;
-		shard->split_failures = 0;
+		store->split.pause = waits ? TimestampTzPlusMilliseconds(now, KV_TURN_PAUSE_MS) : 0;
+		shard->split.after = store->split.pause;
+		shard->split.failures = 0;
 		if (changed || waits)
 			return changed;
 	}

@@ -62,8 +62,9 @@ kv_shard_id_gucs(void)
 static bool
 is_forgotten(const KvShard *shard, uint64 horizon)
 {
-	return shard->bounds_since == KV_NOT_IN_MAP && shard->left_xid != 0 &&
-		shard->left_xid < horizon && shard->maintainer == 0 && shard->compactor == 0;
+	return shard->place.bounds_since == KV_NOT_IN_MAP && shard->split.left_xid != 0 &&
+		shard->split.left_xid < horizon && shard->roles.maintainer == 0 &&
+		shard->roles.compactor == 0;
 }
 
 void
@@ -77,8 +78,8 @@ kv_left_free(KvStore *store)
 	{
 		KvShard    *shard = kv_shard(store, i);
 
-		if (shard->bounds_since != KV_NOT_IN_MAP ||
-			(!DsaPointerIsValid(shard->value_files) && !DsaPointerIsValid(shard->retired) &&
+		if (shard->place.bounds_since != KV_NOT_IN_MAP ||
+			(!DsaPointerIsValid(shard->values.files) && !DsaPointerIsValid(shard->retired.files) &&
 			 !kv_dead_any(shard)))
 			continue;
 		if (horizon == 0)
@@ -92,7 +93,7 @@ kv_left_free(KvStore *store)
 			kv_value_files_free(shard);
 			kv_retired_free(shard);
 			kv_dead_free(shard);
-			shard->value_bytes = 0;
+			shard->values.bytes = 0;
 		}
 		LWLockRelease(&shard->lock);
 		LWLockRelease(&shard->extend_lock);
@@ -107,9 +108,9 @@ is_free(KvStore *store, uint32 shard_id, uint64 horizon)
 	bool		is;
 
 	if (!kv_has_descriptor(store, shard_id))
-		return store->tidied_once;
+		return store->map.tidied_once;
 	shard = kv_shard(store, shard_id);
-	if (shard->bounds_since != KV_NOT_IN_MAP)
+	if (shard->place.bounds_since != KV_NOT_IN_MAP)
 		return false;
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	is = is_forgotten(shard, horizon);
@@ -175,6 +176,6 @@ kv_shard_id_files(const KvStore *store, uint32 shard_id, KvShardFiles *files)
 		const KvShard *before = kv_shard(store, shard_id);
 
 		files->next_run = Max(before->files.next_run, 1);
-		files->first_log = before->log_number + 1;
+		files->first_log = before->log.number + 1;
 	}
 }

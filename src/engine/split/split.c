@@ -4,7 +4,7 @@
  *
  * split.h lists the steps.  The splitting process is the shard's compactor all the time, so no
  * compaction job intervenes.  During the switch it is also the shard's maintainer, so no flush
- * does.  Flushes leave copied runs alone: KvShard.floor is the number of the newest one.
+ * does.  Flushes leave copied runs alone: KvShard.flush.floor is the number of the newest one.
  *
  * Entries are copied unchanged.  The memtable's entries lose their known statuses, because a status
  * may depend on a commit record that is not on the device.  Entries that were read from logs at the
@@ -68,15 +68,15 @@ become_compactor(KvSplit *split)
 	KvShard    *shard = split->shard;
 
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	split->compactor = shard->compactor == 0;
+	split->compactor = shard->roles.compactor == 0;
 	if (split->compactor)
-		shard->compactor = MyProcPid;
+		shard->roles.compactor = MyProcPid;
 
 	/*
 	 * a split that has met a job comes next: jobs might follow each other while the shard is
 	 * written to
 	 */
-	shard->split_waits = split->compactor ? 0 :
+	shard->split.waits = split->compactor ? 0 :
 		TimestampTzPlusMilliseconds(kv_clock(), KV_TURN_MS);
 	LWLockRelease(&shard->lock);
 	return split->compactor;
@@ -93,10 +93,10 @@ become_maintainer(KvSplit *split)
 	{
 		kv_maintenance_interrupts();
 		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-		split->maintainer = shard->maintainer == 0;
+		split->maintainer = shard->roles.maintainer == 0;
 		if (split->maintainer)
-			shard->maintainer = MyProcPid;
-		else if (shard->maintainer == shard->compactor)
+			shard->roles.maintainer = MyProcPid;
+		else if (shard->roles.maintainer == shard->roles.compactor)
 			kv_shard_await(shard);
 		LWLockRelease(&shard->lock);
 		if (!split->maintainer)
@@ -110,7 +110,7 @@ resign_as_maintainer(KvSplit *split)
 {
 	LWLockAcquire(&split->shard->lock, LW_EXCLUSIVE);
 	if (split->maintainer)
-		split->shard->maintainer = 0;
+		split->shard->roles.maintainer = 0;
 	LWLockRelease(&split->shard->lock);
 	ConditionVariableBroadcast(&split->shard->changed);
 	split->maintainer = false;
@@ -162,10 +162,10 @@ copy_runs(KvSplit *split, bool keep)
 		floor = Max(floor, files.unfrozen[i]);
 
 	/* a flush that found too many runs has reset the floor; the memtable needs one more run */
-	outrun = shard->floor != before || files.nunfrozen > KV_MAX_UNFROZEN - 2;
+	outrun = shard->flush.floor != before || files.nunfrozen > KV_MAX_UNFROZEN - 2;
 	if (outrun)
 		floor = 0;
-	shard->floor = split->copied = floor;
+	shard->flush.floor = split->copied = floor;
 	LWLockRelease(&shard->lock);
 	if (!keep)
 		resign_as_maintainer(split);
@@ -246,9 +246,9 @@ prepare_shards(KvSplit *split)
 		kv_change_init(split->change, i);
 
 		/* one more value file may be opened before writers are halted */
-		if (!kv_value_files_make_room(fresh, split->shard->nvalue_files + 2))
+		if (!kv_value_files_make_room(fresh, split->shard->values.n + 2))
 			return false;
-		kv_log_create(&split->store->key, shards[i], fresh->log_number);
+		kv_log_create(&split->store->key, shards[i], fresh->log.number);
 	}
 	return true;
 }
@@ -263,14 +263,14 @@ list_value_files(KvSplit *split, int at, KvShard *fresh)
 	KvCopy	   *copy = &split->copy;
 	KvShard    *shard = split->shard;
 
-	if (!kv_value_files_make_room(fresh, shard->nvalue_files))
+	if (!kv_value_files_make_room(fresh, shard->values.n))
 		return false;
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	LWLockAcquire(&fresh->lock, LW_EXCLUSIVE);
-	fresh->padding = shard->padding;
-	fresh->uncertain_bytes = copy->parts[at].counts.uncertain;
-	fresh->uncertain_until = copy->parts[at].counts.uncertain_until;
-	for (int i = 0; i < shard->nvalue_files; i++)
+	fresh->count.padding = shard->count.padding;
+	fresh->count.uncertain = copy->parts[at].counts.uncertain;
+	fresh->count.uncertain_until = copy->parts[at].counts.uncertain_until;
+	for (int i = 0; i < shard->values.n; i++)
 	{
 		KvShardValueFile value_file = kv_value_files(shard)[i];
 		const KvValueFileCount *count = kv_counts_find(&copy->parts[at].counts,
@@ -319,7 +319,7 @@ keep_retired(KvSplit *split, KvShard *fresh)
 	int			n;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	n = shard->nretired;
+	n = shard->retired.n;
 	retired = palloc(Max(n, 1) * sizeof(KvRetired));
 	if (n > 0)
 		memcpy(retired, kv_retired(shard), n * sizeof(KvRetired));
@@ -369,9 +369,10 @@ complete_shards(KvSplit *split)
 		KvManifest	manifest;
 
 		fresh->files = copy->parts[i].files;
-		fresh->job = split->shard->job;
+		fresh->compact.job = split->shard->compact.job;
 		/* rounded up, so that a shard all of which is to be sorted stays one */
-		fresh->written = ceil(split->shard->written * ((live_bytes(&copy->parts[i]) + 1) / live));
+		fresh->values.written = ceil(split->shard->values.written *
+									 ((live_bytes(&copy->parts[i]) + 1) / live));
 		fresh->key_share_xid = split->shard->key_share_xid;
 		if (!list_value_files(split, i, fresh) || (i == 0 && !keep_retired(split, fresh)))
 			return false;
@@ -390,7 +391,7 @@ drain_before(KvSplit *split)
 	uint64		sequence;
 
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	if (shard->open_buffer >= 0)
+	if (shard->buffers.open >= 0)
 		kv_buffer_seal(split->store, split->shard_id);
 	sequence = pg_atomic_read_u64(&kv_buffer_pool->sequence);
 	LWLockRelease(&shard->lock);
@@ -407,8 +408,8 @@ empty_shard(KvSplit *split)
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	freed = shard->active;
 	memset(&shard->active, 0, sizeof(shard->active));
-	pg_atomic_fetch_sub_u32(&kv_registry->retired, shard->nretired);
-	shard->nretired = 0;
+	pg_atomic_fetch_sub_u32(&kv_registry->retired, shard->retired.n);
+	shard->retired.n = 0;
 	pg_atomic_fetch_add_u32(&shard->generation, 1);
 	LWLockRelease(&shard->lock);
 	kv_memtable_free(&freed);
@@ -472,7 +473,7 @@ forget_value_files(KvShard *fresh)
 	LWLockAcquire(&fresh->lock, LW_EXCLUSIVE);
 	kv_value_files_free(fresh);
 	kv_retired_free(fresh);
-	fresh->value_bytes = 0;
+	fresh->values.bytes = 0;
 	LWLockRelease(&fresh->lock);
 }
 
@@ -496,16 +497,16 @@ end_split(KvSplit *split)
 				continue;
 			split->change->remains |=
 				!kv_io_gone(kv_path_log(&split->store->key, shard_id,
-										kv_shard(split->store, shard_id)->log_number));
+										kv_shard(split->store, shard_id)->log.number));
 			forget_value_files(kv_shard(split->store, shard_id));
 		}
 	}
 	kv_change_end(split->change);
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	if (split->maintainer)
-		shard->maintainer = 0;
-	shard->compactor = 0;
-	shard->floor = 0;
+		shard->roles.maintainer = 0;
+	shard->roles.compactor = 0;
+	shard->flush.floor = 0;
 	LWLockRelease(&shard->lock);
 	ConditionVariableBroadcast(&shard->changed);
 }

@@ -15,7 +15,7 @@
  *
  *	1. flush	all runs are merged, so that most entries are in one
  *	2. copy		runs are copied to runs of the new shards, which no manifest names. Flushes
- *				continue, but leave the copied runs alone (KvShard.floor)
+ *				continue, but leave the copied runs alone (KvShard.flush.floor)
  *	3. catch up	the memtable is flushed and the new runs are copied, until little is left
  *	4. switch	buffered writes go to files. Writers are halted, and the write buffers are drained.
  *				The memtable is copied to one more run. The manifests are renamed, then the map,

@@ -22,14 +22,15 @@ static bool
 is_ready(KvStore *store, uint32 shard_id)
 {
 	return kv_split_is_possible(store) &&
-		(shard_id == KV_NO_SHARD || *(volatile int *) &kv_shard(store, shard_id)->compactor == 0);
+		(shard_id == KV_NO_SHARD ||
+		 *(volatile int *) &kv_shard(store, shard_id)->roles.compactor == 0);
 }
 
 /* Waits until is_ready.  ERROR if a backup or failing images prevent that. */
 static void
 wait_until_ready(KvStore *store, uint32 shard_id)
 {
-	uint32		failed = pg_atomic_read_u32(&store->images_failed);
+	uint32		failed = pg_atomic_read_u32(&store->images.failed);
 
 	while (!is_ready(store, shard_id))
 	{
@@ -39,7 +40,7 @@ wait_until_ready(KvStore *store, uint32 shard_id)
 					(errcode(ERRCODE_OBJECT_IN_USE),
 					 errmsg("cannot split %s while a base backup is running",
 							kv_table_label(store->key.dboid, store->key.relid))));
-		if (pg_atomic_read_u32(&store->images_failed) - failed >= KV_IMAGE_FAILURES)
+		if (pg_atomic_read_u32(&store->images.failed) - failed >= KV_IMAGE_FAILURES)
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					 errmsg("could not complete the previous split of %s",

@@ -9,7 +9,7 @@
  *
  *		(none) ──made──▸ OPEN ──next one made──▸ CLOSED ──nothing names it──▸ RETIRED ──▸ gone
  *
- *		OPEN	takes write buffers and large values, at KvShard.value_tail; at most one of a shard
+ *		OPEN	takes write buffers and large values, at KvShard.values.tail; at most one of a shard
  *		CLOSED	takes nothing more, but reserved parts may still be written
  *		RETIRED	was a compaction input; not in the list, but a recovery may go back to it
  *				(shard/retired.c)

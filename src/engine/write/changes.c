@@ -41,7 +41,7 @@ kv_note_change(KvStore *store)
 	{
 		if (npending == MAX_PENDING)
 		{
-			pg_atomic_fetch_add_u64(&store->changes, 1);
+			pg_atomic_fetch_add_u64(&store->statistics.changes, 1);
 			return;
 		}
 		i = npending++;
@@ -56,7 +56,7 @@ void
 kv_changes_at_end(bool commit)
 {
 	for (int i = 0; commit && i < npending; i++)
-		pg_atomic_fetch_add_u64(&pending[i].store->changes, pending[i].n);
+		pg_atomic_fetch_add_u64(&pending[i].store->statistics.changes, pending[i].n);
 	npending = 0;
 }
 

@@ -284,14 +284,14 @@ ensure_buffer(KvStore *store, uint32 shard_id, Size len, int keylen)
 
 	if (kv_buffer_fits(shard, len, keylen))
 		return KV_NEEDS_NOTHING;
-	if (shard->open_buffer >= 0)
+	if (shard->buffers.open >= 0)
 	{
 		/* it may take the entry of a value that is stored elsewhere */
 		if (kv_buffer_fits(shard, 0, keylen) && !kv_buffer_can_open(store, len))
 			return KV_NEEDS_BUFFER;
 		kv_buffer_seal(store, shard_id);
 	}
-	if (shard->value_tail + kv_buffer_capacity(shard, len) > shard->value_allocated)
+	if (shard->values.tail + kv_buffer_capacity(shard, len) > shard->values.allocated)
 		return KV_NEEDS_SPACE;
 	return kv_buffer_open(store, shard_id, len) ? KV_NEEDS_NOTHING : KV_NEEDS_BUFFER;
 }
@@ -357,7 +357,7 @@ static void
 wait_for_map(KvShard *shard)
 {
 	ConditionVariablePrepareToSleep(&shard->changed);
-	while (*(volatile bool *) &shard->halted)
+	while (*(volatile bool *) &shard->place.halted)
 	{
 		kv_interrupts();
 		ConditionVariableTimedSleep(&shard->changed, 100, KV_WAIT_SPLIT);
@@ -449,7 +449,7 @@ make_ready(KvStore *store, uint32 shard_id, KvKey key, KvWrite *write)
 			kv_gate_wait();
 		return false;
 	}
-	if (shard->halted)
+	if (shard->place.halted)
 	{
 		LWLockRelease(&shard->lock);
 		if (!refuse(write))
