@@ -359,10 +359,10 @@ main(void)
 		share = share_beside(aim, RATE, 0.5);
 		tell(share > 0.95, "it hurries where a process waits for the shard", share);
 		shard_awaited = false;
-		shard.zz_split.waits = INT64CONST(1) << 60;
+		shard.split.waits = INT64CONST(1) << 60;
 		share = share_beside(aim, RATE, 0.5);
 		tell(share > 0.95, "or a split", share);
-		shard.zz_split.waits = 0;
+		shard.split.waits = 0;
 	}
 	left = -100;
 	bound_left = 100;

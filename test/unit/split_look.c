@@ -133,10 +133,10 @@ kv_shard_split(KvStore *of, uint32 shard_id, int most)
 	attempts[shard_id]++;
 	attempted[shard_id] = clock_now;
 	if (meets[shard_id])
-		area.shard[shard_id].zz_split.waits = clock_now + USECS_PER_MINUTE;
+		area.shard[shard_id].split.waits = clock_now + USECS_PER_MINUTE;
 	if (fails[shard_id] || meets[shard_id])
 		return false;
-	area.shard[shard_id].zz_split.waits = 0;
+	area.shard[shard_id].split.waits = 0;
 	live[shard_id] = 0;
 	area.shard[shard_id].files.frozen_keys = KV_FEW_ENTRIES;
 	return true;
@@ -202,14 +202,14 @@ begin(void)
 	memset(attempted, 0, sizeof(attempted));
 	grows = false;
 	cuts = 0;
-	pg_atomic_init_u32(&store.zz_map.nshards, SHARDS);
+	pg_atomic_init_u32(&store.map.nshards, SHARDS);
 	for (int i = 0; i < SHARDS; i++)
 	{
 		area.directory.shards[i] = (char *) &area.shard[i] - (char *) &area;
-		area.shard[i].zz_values.files = (char *) &area.value_file - (char *) &area;
-		area.shard[i].zz_values.n = 1;
+		area.shard[i].values.files = (char *) &area.value_file - (char *) &area;
+		area.shard[i].values.n = 1;
 		area.shard[i].files.frozen_keys = LARGE / KV_BLOCK;
-		area.shard[i].zz_values.bytes = LARGE;
+		area.shard[i].values.bytes = LARGE;
 	}
 	clock_now = INT64CONST(25) * 365 * USECS_PER_DAY;
 }
@@ -298,7 +298,7 @@ has_values(uint64 n, int bytes)
 	begin();
 	for (int i = 0; i < SHARDS; i++)
 	{
-		live[i] = area.shard[i].zz_values.bytes = i == 0 ? n * bytes : 0;
+		live[i] = area.shard[i].values.bytes = i == 0 ? n * bytes : 0;
 		area.shard[i].files.frozen_keys = i == 0 ? n : 0;
 	}
 	look_for(1);
