@@ -21,7 +21,6 @@
 #include "engine/engine.h"
 #include "engine/compact/compact.h"
 #include "engine/flush/flush.h"
-#include "engine/gate/gate.h"
 #include "engine/index/memtable.h"
 #include "engine/index/run.h"
 #include "engine/io/io.h"

@@ -92,7 +92,6 @@
 #include "engine/durable/durable.h"
 #include "engine/engine.h"
 #include "engine/flush/flush.h"
-#include "engine/gate/gate.h"
 #include "engine/io/io.h"
 #include "engine/shard/retired.h"
 #include "engine/shard/shard.h"

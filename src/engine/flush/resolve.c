@@ -61,7 +61,6 @@
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/flush/flush.h"
-#include "engine/gate/gate.h"
 #include "engine/index/run.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"

@@ -32,7 +32,6 @@
 #include "engine/cache/cache.h"
 #include "engine/engine.h"
 #include "engine/flush/flush.h"
-#include "engine/gate/gate.h"
 #include "engine/index/memtable.h"
 #include "engine/io/io.h"
 #include "engine/shard/dead.h"

@@ -8,7 +8,10 @@
  * set the same value.
  *
  * A version of a dead incarnation is resolved by that incarnation's boundary (I 10) before clog
- * is read: its xid may have been assigned again.
+ * is read: its xid may have been assigned again.  An incarnation is one run of the server between
+ * two starts; restart/incarnation.c begins them and keeps their boundaries in the control file.
+ * The table of boundaries takes no lock: it is written at the start and at the end of redo, and
+ * emptied when no file needs it any more.
  */
 #include "postgres.h"
 
@@ -24,6 +27,8 @@
 #include "engine/base/types.h"
 #include "engine/engine.h"
 #include "engine/xact/xact.h"
+
+KvIncarnations *kv_incarnations = NULL;
 
 static void
 note_conflict(KvConflicts *into, TransactionId xid)
@@ -238,4 +243,39 @@ kv_current_xid(bool mark)
 		marked = xid;
 	}
 	return U64FromFullTransactionId(full);
+}
+
+/* ---- incarnations ---- */
+
+void
+kv_incarnations_init(void)
+{
+	if (!pg_strong_random(&kv_incarnations->run, sizeof(kv_incarnations->run)))
+		ereport(FATAL,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("could not generate random numbers")));
+	pg_atomic_init_u64(&kv_incarnations->replayed_horizon, 0);
+}
+
+uint32
+kv_writing_incarnation(void)
+{
+	return RecoveryInProgress() ? 0 : kv_incarnations->current;
+}
+
+bool
+kv_incarnation_aborted(uint32 incarnation, uint64 xid)
+{
+	if (incarnation == kv_incarnations->current)
+		return false;
+	for (int i = kv_incarnations->ndead - 1; i >= 0; i--)
+	{
+		const KvIncarnation *dead = &kv_incarnations->dead[i];
+
+		if (dead->number == incarnation)
+			return xid >= dead->boundary;
+		if (dead->number < incarnation)
+			break;
+	}
+	return false;
 }

@@ -1,6 +1,7 @@
 /*
  * wal.c
- *		The engine's WAL records, and its resource manager.
+ *		The engine's WAL records: writing them, the resource manager, checks of a record before it
+ *		is used, and the gate that writers wait at until there is a checkpointer.
  *
  * A store's wal level determines what is logged:
  *
@@ -19,17 +20,24 @@
  * of the first (I 2).
  *
  * restart/redo.c replays the records.
+ *
+ * A record is checked before redo or rm_desc follows a length in it.  PostgreSQL has verified its
+ * checksum, so a wrong record was written like that.
  */
 #include "postgres.h"
 
+#include "access/transam.h"
 #include "access/xlog.h"
 #include "access/xlog_internal.h"
 #include "access/xloginsert.h"
 #include "access/xlogrecovery.h"
+#include "miscadmin.h"
 
 #include "compat.h"
 #include "engine/base/types.h"
+#include "engine/base/wait.h"
 #include "engine/engine.h"
+#include "engine/format/format.h"
 #include "engine/xact/walrecord.h"
 #include "engine/xact/xact.h"
 
@@ -294,4 +302,167 @@ kv_wal_log_move(const KvStoreKey *key, uint64 id, Oid tablespace)
 	end = XLogInsert(KV_RMGR_ID, KV_XLOG_MOVE);
 	XLogFlush(end);
 	return end;
+}
+
+/* ---- checks of records ---- */
+
+/* Xids of redo are never far ahead of the next one. */
+static bool
+xid_is_possible(uint64 xid)
+{
+	return TransactionIdIsNormal((TransactionId) xid) &&
+		xid < U64FromFullTransactionId(ReadNextFullTransactionId()) + (PG_UINT32_MAX >> 1);
+}
+
+static bool
+form_is_known(uint8 form)
+{
+	return form <= KV_FORM_KEY || form == (KV_FORM_RAW | KV_FORM_LZ4) ||
+		form == (KV_FORM_TUPLE | KV_FORM_LZ4);
+}
+
+static bool
+kind_is_known(uint8 kind)
+{
+	return kind == KV_VERSION_PUT || kind == KV_VERSION_DELETE || kind == KV_VERSION_LOCK;
+}
+
+static bool
+put_is_sound(const char *data, Size len)
+{
+	const KvWalPut *put = (const KvWalPut *) data;
+
+	return len >= sizeof(*put) && put->keylen <= KV_MAX_KEY && put->len <= KV_MAX_VALUE &&
+		len == sizeof(*put) + put->keylen + put->len &&
+		kind_is_known(put->kind) && form_is_known(put->form) && xid_is_possible(put->xid);
+}
+
+static bool
+batch_is_sound(const char *data, Size len)
+{
+	const KvWalBatch *batch = (const KvWalBatch *) data;
+	Size		at = sizeof(*batch);
+
+	if (len < at)
+		return false;
+	for (uint32 i = 0; i < batch->nentries; i++)
+	{
+		const KvLogEntry *entry = (const KvLogEntry *) (data + at);
+
+		if (len - at < sizeof(*entry) || entry->keylen > KV_MAX_KEY ||
+			len - at < KV_LOG_ENTRY_SIZE(entry->keylen) || entry->len > KV_MAX_VALUE ||
+			!kind_is_known(entry->kind) || !xid_is_possible(entry->xid) ||
+			(entry->len > 0 && !kv_address_is_possible(KV_LOCATION_ADDRESS(entry->location))))
+			return false;
+		at += KV_LOG_ENTRY_SIZE(entry->keylen);
+	}
+	return at == len;
+}
+
+static bool
+create_is_sound(const char *data, Size len)
+{
+	const KvWalCreate *create = (const KvWalCreate *) data;
+	const uint8 *before = (const uint8 *) data;
+	int			before_len = 0;
+	Size		at = sizeof(*create);
+
+	if (len < at || create->nshards < 1 || create->nshards > KV_MAX_SHARDS ||
+		create->key_width > 8 || (create->wal & ~KV_WAL_IN_TABLESPACE) > KV_WAL_FULL)
+		return false;
+	if (create->wal & KV_WAL_IN_TABLESPACE)
+	{
+		if (len - at < sizeof(Oid))
+			return false;
+		at += sizeof(Oid);
+	}
+	for (uint32 i = 1; i < create->nshards; i++)
+	{
+		uint16		bound_len;
+
+		if (len - at < sizeof(bound_len))
+			return false;
+		memcpy(&bound_len, data + at, sizeof(bound_len));
+		at += sizeof(bound_len);
+		if (bound_len > KV_MAX_KEY || len - at < bound_len ||
+			kv_key_compare(before, before_len, (const uint8 *) data + at, bound_len) >= 0)
+			return false;
+		before = (const uint8 *) data + at;
+		before_len = bound_len;
+		at += bound_len;
+	}
+	return at == len;
+}
+
+bool
+kv_wal_is_sound(uint8 type, const char *data, Size len)
+{
+	if (type == KV_XLOG_DURABLE)
+		return len == sizeof(KvWalDurable);
+	if (!kv_wal_names_store(type, data, len))
+		return false;
+	switch (type)
+	{
+		case KV_XLOG_PUT:
+			return put_is_sound(data, len);
+		case KV_XLOG_BATCH:
+			return batch_is_sound(data, len);
+		case KV_XLOG_CREATE:
+			return create_is_sound(data, len);
+		case KV_XLOG_SCHEMA:
+			return len > sizeof(KvStoreKey);
+		case KV_XLOG_GONE:
+			return len == sizeof(KvWalGone);
+		case KV_XLOG_MOVE:
+			return len == sizeof(KvWalMove);
+		default:
+			return false;
+	}
+}
+
+bool
+kv_wal_names_store(uint8 type, const char *data, Size len)
+{
+	const KvStoreKey *key = (const KvStoreKey *) data;
+
+	return type != KV_XLOG_DURABLE && len >= sizeof(*key) &&
+		OidIsValid(key->dboid) && OidIsValid(key->relid) && key->generation > 0;
+}
+
+/* ---- the gate ---- */
+
+#define KV_GATE_PATIENCE 60		/* seconds */
+
+KvGate	   *kv_gate = NULL;
+
+void
+kv_gate_init(void)
+{
+	pg_atomic_init_u32(&kv_gate->is_open, 0);
+	ConditionVariableInit(&kv_gate->opened);
+	pg_atomic_init_u32(&kv_gate->logging, 0);
+}
+
+void
+kv_gate_wait(void)
+{
+	ConditionVariablePrepareToSleep(&kv_gate->opened);
+	for (int i = 0; pg_atomic_read_u32(&kv_gate->is_open) == 0; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (i == KV_GATE_PATIENCE || !IsUnderPostmaster)
+		{
+			ConditionVariableCancelSleep();
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("cannot write to kvfdw tables because background worker \"kvfdw "
+							"checkpointer\" is not running"),
+					 IsUnderPostmaster ?
+					 errhint("Check the server log for why it exited, or increase "
+							 "\"max_worker_processes\" and restart the server.") :
+					 errhint("Start the server in multi-user mode.")));
+		}
+		ConditionVariableTimedSleep(&kv_gate->opened, 1000, KV_WAIT_CHECKPOINTER);
+	}
+	ConditionVariableCancelSleep();
 }

@@ -89,7 +89,7 @@ StaticAssertDecl(sizeof(KvWalGone) == 24, "GONE record size");
 StaticAssertDecl(sizeof(KvWalMove) == 24, "MOVE record size");
 StaticAssertDecl(sizeof(KvWalDurable) == 56, "DURABLE record size");
 
-/* walcheck.c: is this a possible record?  type, KV_XLOG_…, is its info without XLR_INFO_MASK. */
+/* Is this a possible record?  type, KV_XLOG_…, is its info without XLR_INFO_MASK. */
 extern bool kv_wal_is_sound(uint8 type, const char *data, Size len);
 /* Does the record name a store, whether it is valid or not? */
 extern bool kv_wal_names_store(uint8 type, const char *data, Size len);

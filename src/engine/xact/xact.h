@@ -1,7 +1,7 @@
 /*
  * xact.h
  *		PostgreSQL's transactions and WAL, as the engine needs them: which version a snapshot
- *		sees (I 1), and what is written into the WAL.
+ *		sees (I 1), what is written into the WAL, and when it may be.
  *
  * Locks:  none of the engine's; visibility reads clog and procarray, and may be called with a
  * shard's lock held.  A process that logs a version ensures that a checkpointer counts it
@@ -13,6 +13,7 @@
 #include "access/slru.h"
 #include "lib/stringinfo.h"
 #include "port/atomics.h"
+#include "storage/condition_variable.h"
 #include "utils/snapshot.h"
 
 #include "engine/base/types.h"
@@ -130,7 +131,26 @@ extern void kv_wal_log_gone(const KvStoreKey *key, uint64 id);
 extern uint64 kv_wal_log_durable(const KvCheckpointerStats *stats, uint64 redo, uint64 ended,
 								 bool closing);
 
-/* ---- incarnation.c ---- */
+/* ---- the gate (wal.c) ---- */
+/*
+ * Blocks writers while no checkpointer makes their WAL records durable.  Without the process
+ * "kvfdw checkpointer" a checkpoint could discard WAL that no durable image covers yet.
+ */
+typedef struct KvGate
+{
+	pg_atomic_uint32 is_open;		/* 1: the next checkpoint covers what is logged now */
+	ConditionVariable opened;
+	pg_atomic_uint32 logging;	/* writers that have put a version and not yet logged its WAL
+								 * record */
+} KvGate;
+
+extern KvGate *kv_gate;
+
+extern void kv_gate_init(void);	/* called once, when kv_gate exists: the gate is closed */
+/* Wait until the checkpointer runs; ERROR after a minute.  No lock is held. */
+extern void kv_gate_wait(void);
+
+/* ---- incarnations (visibility.c) ---- */
 /* Called when shared memory has just been created, zeroed: initialize what is not zero. */
 extern void kv_incarnations_init(void);
 /* The incarnation of new entries; 0 in recovery. */
