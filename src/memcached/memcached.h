@@ -13,8 +13,8 @@
  * (M 3) A batch is one transaction, without subtransactions.  If it raises an error it is
  *      rolled back as a whole and executed again request by request: nothing of it was
  *      acknowledged, and the input is still there.
- * (M 4) The requests of one connection are executed and answered in order. (M 5) Memory is
- * bounded: a process keeps what kvfdw.memcached_buffer_memory allows, for
+ * (M 4) The requests of one connection are executed and answered in order.
+ * (M 5) Memory is bounded: a process keeps what kvfdw.memcached_buffer_memory allows, for
  *      requests and for replies each, one request more, a small buffer for each
  *      connection, and one batch.
  *

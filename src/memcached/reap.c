@@ -1,7 +1,7 @@
 /*
  * reap.c
  *		The process "kvfdw memcached reaper": deletes expired rows, executes flush_alls that
- *		had a delay, and frees memtable memory for batches in the maintainer's place (memtable.c).
+ *		had a delay, and frees memtable memory for batches in the maintainer's place.
  *
  * From time to time the reaper walks through the tables in key order and reads all rows, at a
  * limited rate.  It deletes an expired row only if the row is still the version that it looked
@@ -12,10 +12,17 @@
  * Rows that other processes have met (expired.c) are deleted when the reaper is told of them,
  * at the same rate.
  *
+ * A batch that finds no memtable memory sets requests aside, and the maintainer is asked for
+ * some (kv_put_if).  The maintainer may work on a large shard for minutes.  A session would do
+ * its work then; a batch may not take so long (M 2).  So the reaper does it, for which no
+ * client waits.
+ *
  * The reaper has the privileges of kvfdw.memcached_role: without DELETE a table's rows stay.
  */
 #include "memcached/memcached.h"
 #include "memcached/batch/batch.h"
+
+#include "clock.h"
 
 #include "access/xact.h"
 #include "access/xlog.h"
@@ -44,6 +51,7 @@
 #define MOST_PAUSE_US	(5 * USECS_PER_SEC)	/* the longest pause */
 #define NO_PRIVILEGE	"42501 "	/* how such an error of kv_mc_empty_tables begins */
 #define MOST_SLEEP_MS 60000
+#define PATIENCE_MS		200		/* time for the maintainer: less than requests have */
 #define FIRST_REST_US	USECS_PER_SEC	/* rest after an ERROR; it doubles each time */
 #define MOST_REST_US	(60 * USECS_PER_SEC)	/* the longest rest */
 
@@ -476,6 +484,44 @@ empty_all_due(void)
 	return next;
 }
 
+/* ---- memtable memory ---- */
+
+/*
+ * Free memtable memory for batches if the maintainer is too busy.  Returns µs until this is to
+ * be called again, unless a batch wants memory before.
+ */
+static int64
+make_memtable(void)
+{
+	static TimestampTz again = 0;	/* not before */
+	MemoryContext context = CurrentMemoryContext;
+	TimestampTz now = kv_clock();
+	volatile int ms = 1000;		/* if there is an ERROR */
+
+	if (pg_atomic_read_u32(&kv_mc_shared->memtable_wanted) == 0)
+		return PG_INT64_MAX;
+	if (now < again)
+		return again - now;
+	pg_atomic_write_u32(&kv_mc_shared->memtable_wanted, 0);
+	PG_TRY();
+	{
+		kv_mc_begin();
+		ms = kv_make_room_for_others(PATIENCE_MS);
+		CommitTransactionCommand();
+	}
+	PG_CATCH();
+	{
+		(void) kv_mc_roll_back();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	if (ms == 0)
+		return PG_INT64_MAX;
+	pg_atomic_write_u32(&kv_mc_shared->memtable_wanted, 1);
+	again = kv_clock() + ms * INT64CONST(1000);
+	return ms * INT64CONST(1000);
+}
+
 /* ---- the process ---- */
 
 static void
@@ -528,7 +574,7 @@ work(void)
 
 	if (RecoveryInProgress())
 		return rest;
-	rest = Min(rest, kv_mc_make_memtable());
+	rest = Min(rest, make_memtable());
 	next = empty_all_due();
 	now = GetCurrentTimestamp();
 	if (next != 0)

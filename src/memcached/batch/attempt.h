@@ -64,6 +64,14 @@ kv_mc_is_live(const KvMcAttempt *attempt, int i)
 		!task->answered && kv_mc_has_item(&task->request);
 }
 
+/* May the request change an item?  A plain mg marks a stale item. */
+static inline bool
+kv_mc_may_change(const KvMcRequest *request)
+{
+	return request->command > KV_MC_GET &&
+		(request->command == KV_MC_META_GET || kv_mc_writes(request));
+}
+
 /* ---- keys.c ---- */
 
 extern MemoryContext kv_mc_batch_context;	/* memory of the batch that runs */

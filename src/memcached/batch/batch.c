@@ -40,7 +40,7 @@
 static XLogRecPtr hold_upto = InvalidXLogRecPtr;	/* replies to writes wait for this */
 
 static MemoryContext attempt_context = NULL;
-static uint64 next_shard_id = 0;
+static uint64 next_number = 0;
 static bool	flushes_for_all = false;	/* each client of this process has a request in the
 										 * batch, or is held */
 static XLogRecPtr flushed_upto = InvalidXLogRecPtr;	/* the batch has flushed the WAL up to here */
@@ -128,7 +128,7 @@ do_all(KvMcAttempt *attempt)
 	Size		room = Max(kv_mc_reply_room(), KV_MC_LEAST_BYTES);
 
 	attempt->fold.next_cas = NUMBER_MERGED | ((uint64) kv_mc_my_number << NUMBER_WORKER) |
-		(next_shard_id & ((UINT64CONST(1) << NUMBER_WORKER) - 1));
+		(next_number & ((UINT64CONST(1) << NUMBER_WORKER) - 1));
 	for (int i = attempt->from; i < attempt->to; i++)
 	{
 		KvMcTask   *task = attempt->tasks[i];
@@ -164,7 +164,7 @@ do_all(KvMcAttempt *attempt)
 		total += value;
 		do_task(attempt, task);
 	}
-	next_shard_id = attempt->fold.next_cas;
+	next_number = attempt->fold.next_cas;
 }
 
 static void
@@ -219,6 +219,16 @@ write_all(KvMcAttempt *attempt)
 	}
 }
 
+/* There is no memtable memory: ask the reaper to look whether the maintainer frees some. */
+static void
+want_memtable(void)
+{
+	Latch	   *latch = kv_mc_shared->reaper_latch;
+
+	if (pg_atomic_exchange_u32(&kv_mc_shared->memtable_wanted, 1) == 0 && latch != NULL)
+		SetLatch(latch);
+}
+
 /* Set aside the requests that change rows which could not be written. */
 static void
 set_writers_aside(KvMcAttempt *attempt)
@@ -235,7 +245,7 @@ set_writers_aside(KvMcAttempt *attempt)
 			kv_mc_set_aside(attempt, i, KV_MC_ROW_LOCKED, key->in_the_way);
 		else if (key->outcome == KV_PUT_NO_ROOM)
 		{
-			kv_mc_want_memtable();
+			want_memtable();
 			kv_mc_set_aside(attempt, i, KV_MC_NO_ROOM, InvalidTransactionId);
 		}
 		else if (key->outcome == KV_PUT_CHANGED && attempt->changed >= MAX_CHANGED)
@@ -291,7 +301,7 @@ any_writes(const KvMcAttempt *attempt)
 }
 
 /*
- * Commit.  In mode "on" replies may wait for the WAL instead of this process (held.c).  Replies
+ * Commit.  In mode "on" replies may wait for the WAL instead of this process (wait.c).  Replies
  * to requests that found nothing to write wait too: the row that they found may not be on the
  * device.
  */
@@ -381,7 +391,7 @@ attempt_tasks(KvMcTask **tasks, int from, int to, bool alone, KvMcTable **suspec
 	{
 		attempt_context = AllocSetContextCreate(TopMemoryContext, "kvfdw memcached batch",
 												KV_MC_BATCH_SIZES);
-		next_shard_id = GetCurrentTimestamp();
+		next_number = GetCurrentTimestamp();
 	}
 	hold_upto = InvalidXLogRecPtr;
 	PG_TRY();

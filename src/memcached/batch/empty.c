@@ -4,7 +4,7 @@
  *
  * It needs locks that other memcached processes would take again and again.  So each table that
  * could not be locked is marked, and the other processes leave it alone until the flush_all is
- * done (emptied.c).  Tables that the role may not truncate, and those that could be locked, are
+ * done (process.c).  Tables that the role may not truncate, and those that could be locked, are
  * not marked.
  *
  * A flush_all with a delay is noted in shared memory, and the process "kvfdw memcached reaper"

@@ -51,6 +51,107 @@ kv_mc_set_aside(KvMcAttempt *attempt, int i, KvMcObstacle obstacle, TransactionI
 		task->answered = true;
 }
 
+/* ---- what a request needs of its table ---- */
+
+static bool
+stores_item(const KvMcRequest *request)
+{
+	return request->command == KV_MC_SET || request->command == KV_MC_ADD ||
+		request->command == KV_MC_REPLACE || request->command == KV_MC_CAS;
+}
+
+/* Is the item expired when it is made?  Its row is then deleted. */
+static bool
+expires_at_once(const KvMcRequest *request, int64 now)
+{
+	int64		expires = stores_item(request) || request->touch ?
+		kv_mc_expires(request->exptime, now) : 0;
+	int64		made = request->vivify_exptime != KV_MC_NO_VIVIFY ?
+		kv_mc_expires(request->vivify_exptime, now) : 0;
+
+	return (expires != 0 && expires <= now) || (made != 0 && made <= now);
+}
+
+static AclMode
+command_privileges(const KvMcRequest *request)
+{
+	AclMode		reads = request->has_cas ? ACL_SELECT : 0;
+
+	switch (request->command)
+	{
+		case KV_MC_SET:
+			return reads | ACL_INSERT | ACL_UPDATE;
+		case KV_MC_DISCARD:
+			return reads | ACL_INSERT | ACL_UPDATE | ACL_DELETE;
+		case KV_MC_ADD:
+			return reads | ACL_INSERT;
+		case KV_MC_REPLACE:
+			return reads | ACL_UPDATE;
+		case KV_MC_DELETE:
+			return reads | (request->stale ? ACL_UPDATE : ACL_DELETE);
+		case KV_MC_TOUCH:
+		case KV_MC_CAS:
+			return ACL_SELECT | ACL_UPDATE;
+		case KV_MC_APPEND:
+		case KV_MC_PREPEND:
+		case KV_MC_INCR:
+		case KV_MC_DECR:
+			return ACL_SELECT | ACL_UPDATE |
+				(request->vivify_exptime != KV_MC_NO_VIVIFY ? ACL_INSERT : 0);
+		case KV_MC_META_GET:
+			return ACL_SELECT | (request->touch || request->recache ? ACL_UPDATE : 0) |
+				(request->vivify_exptime != KV_MC_NO_VIVIFY ? ACL_INSERT | ACL_UPDATE : 0);
+		default:
+			return ACL_SELECT;
+	}
+}
+
+/* The privileges on the table that the request needs. */
+static AclMode
+privileges(const KvMcRequest *request, int64 now)
+{
+	return command_privileges(request) | (expires_at_once(request, now) ? ACL_DELETE : 0);
+}
+
+/* Does the request bring a value? */
+static bool
+has_value(const KvMcRequest *request)
+{
+	return stores_item(request) || request->command == KV_MC_APPEND ||
+		request->command == KV_MC_PREPEND;
+}
+
+/* Returns NULL, or the reply if the table lacks a column that the request needs. */
+static const char *
+lacks_column(const KvMcTable *table, const KvMcRequest *request)
+{
+	bool		expires = (stores_item(request) || request->touch) && request->exptime != 0;
+
+	if (request->vivify_exptime != KV_MC_NO_VIVIFY && request->vivify_exptime != 0 &&
+		(request->command == KV_MC_META_GET || request->command == KV_MC_INCR ||
+		 request->command == KV_MC_DECR))
+		expires = true;
+	if (table->expires == 0 && expires)
+		return "0A000 table has no column for expiry times";
+	if (table->flags == 0 &&
+		((stores_item(request) && request->flags != 0) || request->stale || request->recache ||
+		 (request->command == KV_MC_META_GET && request->vivify_exptime != KV_MC_NO_VIVIFY)))
+		return "0A000 table has no column for flags";
+	return NULL;
+}
+
+/* Does the item that the request makes not depend on the previous one? */
+static bool
+is_blind(const KvMcTable *table, const KvMcRequest *request, int64 now)
+{
+	int64		expires;
+
+	if (request->command != KV_MC_SET || request->has_cas || table->others)
+		return false;
+	expires = kv_mc_expires(request->exptime, now);
+	return expires == 0 || expires > now;
+}
+
 /* ---- which rows ---- */
 
 static int
@@ -118,7 +219,7 @@ take_key(KvMcAttempt *attempt, KvMcTask *task, KvMcTable *table)
 		return;
 	}
 	task->key = find_key(attempt, table, key, request->key_length);
-	attempt->keys[task->key].blind &= kv_mc_is_blind(table, request, attempt->fold.now);
+	attempt->keys[task->key].blind &= is_blind(table, request, attempt->fold.now);
 }
 
 /* The request's value is not valid for the table: delete the item that it would have replaced. */
@@ -163,7 +264,7 @@ route(KvMcAttempt *attempt, int i)
 		task->conn->suspect = i;
 	else if (attempt->read_only && kv_mc_writes(request))
 		kv_mc_refuse(task, "25006 server is read-only");
-	else if (!kv_mc_task_may(task, table, kv_mc_privileges(request, attempt->fold.now)) ||
+	else if (!kv_mc_task_may(task, table, privileges(request, attempt->fold.now)) ||
 			 (kv_mc_writes(request) && !table->to_write))	/* granted a moment ago */
 		kv_mc_deny(task, table);
 	else if (kv_mc_table_open(table, table->to_write) == KV_MC_TABLE_IS_BUSY)
@@ -172,10 +273,10 @@ route(KvMcAttempt *attempt, int i)
 		kv_mc_set_aside(attempt, i, KV_MC_TABLE_CLOSED, InvalidTransactionId);
 	else if (table->state == KV_MC_TABLE_UNUSABLE)
 		kv_mc_refuse(task, MemoryContextStrdup(kv_mc_batch_context, table->reason));
-	else if (kv_mc_has_value(request) &&
+	else if (has_value(request) &&
 			 (problem = kv_mc_row_bad_value(table, request->value, request->value_length)) != NULL)
 		refuse_value(attempt, task, table, problem);
-	else if ((problem = kv_mc_lacks_column(table, request)) != NULL)
+	else if ((problem = lacks_column(table, request)) != NULL)
 		kv_mc_refuse(task, problem);
 	else
 	{
@@ -208,7 +309,7 @@ kv_mc_route_all(KvMcAttempt *attempt)
 			continue;
 		table = kv_mc_table_find(kv_mc_key(request), request->key_length);
 		if (table != NULL &&
-			kv_mc_task_may(attempt->tasks[i], table, kv_mc_privileges(request, attempt->fold.now) |
+			kv_mc_task_may(attempt->tasks[i], table, privileges(request, attempt->fold.now) |
 				(kv_mc_writes(request) ? 0 : ACL_UPDATE)))
 			table->to_write = true;
 	}

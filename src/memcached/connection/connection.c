@@ -23,8 +23,8 @@
 
 #include "clock.h"
 
-#include <netinet/in.h>
 #include <linux/sockios.h>
+#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
@@ -246,6 +246,60 @@ make_room(KvMcBuffer *buffer, size_t size)
 	buffer->begin = 0;
 	buffer->end = used;
 	return true;
+}
+
+/* ---- replies in datagrams ---- */
+
+/*
+ * A datagram has a head of four 16-bit numbers, the first byte the higher one: the client's
+ * number of the request, the datagram's own number, how many there are, and 0.  A long reply
+ * has several datagrams, up to MOST_SENT.
+ */
+
+#define MOST_SENT		64		/* datagrams of a reply */
+#define SENT_SIZE		1400
+
+static void
+send_piece(const KvMcConnection *conn, int number, int total, const char *data, size_t length)
+{
+	const KvMcDatagram *to = conn->datagram;
+	char		piece[KV_MC_DATAGRAM_HEAD + SENT_SIZE] = {
+		to->request[0], to->request[1], (char) (number >> 8), (char) number,
+		(char) (total >> 8), (char) total
+	};
+
+	memcpy(piece + KV_MC_DATAGRAM_HEAD, data, length);
+	/* what the socket does not accept is lost, as datagrams may be */
+	if (sendto(conn->fd, piece, KV_MC_DATAGRAM_HEAD + length, MSG_NOSIGNAL | MSG_DONTWAIT,
+			   (const struct sockaddr *) &to->sender, to->sender_length) > 0)
+		kv_mc_counts[KV_MC_COUNT_BYTES_OUT] += KV_MC_DATAGRAM_HEAD + length;
+}
+
+/* Do so many bytes fit into the datagrams of a reply? */
+static bool
+fits_in_datagrams(size_t length)
+{
+	return length <= (size_t) MOST_SENT * SENT_SIZE;
+}
+
+/* Send the replies to a datagram's requests, all at once. */
+static void
+send_datagrams(KvMcConnection *conn)
+{
+	static const char too_large[] = "SERVER_ERROR reply is too large for datagrams\r\n";
+	const char *data = conn->out.data + conn->out.begin;
+	size_t		length = kv_mc_pending(&conn->out);
+	int			total;
+
+	if (conn->too_much)
+	{
+		data = too_large;
+		length = conn->stream.protocol == KV_MC_TEXT ? sizeof(too_large) - 1 : 0;
+	}
+	total = (length + SENT_SIZE - 1) / SENT_SIZE;
+	for (int i = 0; i < total; i++)
+		send_piece(conn, i, total, data + (size_t) i * SENT_SIZE,
+				   Min(length - (size_t) i * SENT_SIZE, SENT_SIZE));
 }
 
 /* ---- coming and going ---- */
@@ -479,7 +533,7 @@ kv_mc_connection_watch(KvMcConnection *conn)
 		return false;
 	if (conn->datagram != NULL && done && sending && !kv_mc_is_held(conn))
 	{
-		kv_mc_datagram_send(conn);
+		send_datagrams(conn);
 		sending = false;
 	}
 	if (conn->dead || (done && !sending))
@@ -655,16 +709,18 @@ kv_mc_tell(KvMcConnection *conn, const char *data, size_t length)
 	add_copied(length);
 }
 
-char *
-kv_mc_say_head(KvMcConnection *conn)
+/* Return memory for the head of a reply, of up to KV_MC_HEAD_SIZE bytes. */
+static char *
+say_head(KvMcConnection *conn)
 {
 	if (said.npieces == SAID_PIECES || SAID_ROOM - said.used < KV_MC_HEAD_SIZE)
 		kv_mc_send(conn);
 	return said.copied + said.used;
 }
 
-void
-kv_mc_tell_pieces(KvMcConnection *conn, const KvMcPieces *pieces)
+/* Add a reply whose head is in that memory. */
+static void
+tell_pieces(KvMcConnection *conn, const KvMcPieces *pieces)
 {
 	size_t		length = pieces->head_length + pieces->value_length + pieces->tail_length;
 	char       *after = said.copied + said.used + pieces->head_length;
@@ -682,6 +738,15 @@ kv_mc_tell_pieces(KvMcConnection *conn, const KvMcPieces *pieces)
 	add_copied(pieces->head_length);
 	kv_mc_tell(conn, pieces->value, pieces->value_length);
 	kv_mc_tell(conn, pieces->tail, pieces->tail_length);
+}
+
+void
+kv_mc_answer(KvMcConnection *conn, const KvMcRequest *request, const KvMcReply *reply)
+{
+	KvMcPieces	pieces;
+
+	kv_mc_print(request, reply, &conn->silenced, say_head(conn), &pieces);
+	tell_pieces(conn, &pieces);
 }
 
 /* How many bytes of an attempt to send count as sent? */
@@ -712,7 +777,7 @@ kv_mc_send(KvMcConnection *conn)
 		done = sent(conn, sendmsg(conn->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT));
 	for (int i = 0; i < said.npieces; i++)
 		length += said.pieces[i].iov_len;
-	if (conn->datagram != NULL && !kv_mc_datagram_fits(kv_mc_pending(&conn->out) + length))
+	if (conn->datagram != NULL && !fits_in_datagrams(kv_mc_pending(&conn->out) + length))
 	{
 		conn->too_much = true;
 		free_buffer(&conn->out);

@@ -54,6 +54,8 @@ typedef struct KvMcDatagram
 	char		request[2];		/* its number */
 } KvMcDatagram;
 
+#define KV_MC_DATAGRAM_HEAD	8	/* bytes at the beginning of each datagram */
+
 typedef struct KvMcConnection
 {
 	dlist_node	node;			/* in kv_mc_connections */
@@ -146,12 +148,8 @@ extern void kv_mc_wants_nothing(KvMcConnection *conn);
 extern void kv_mc_send_next(KvMcConnection *conn);
 /* Add bytes for the client; pieces of 4 kB and more are not copied before kv_mc_send. */
 extern void kv_mc_tell(KvMcConnection *conn, const char *data, size_t length);
-/*
- * Return memory for the head of a reply, of up to KV_MC_HEAD_SIZE bytes; then add the reply
- * with that head.
- */
-extern char *kv_mc_say_head(KvMcConnection *conn);
-extern void kv_mc_tell_pieces(KvMcConnection *conn, const KvMcPieces *pieces);
+/* Print a reply for its connection. */
+extern void kv_mc_answer(KvMcConnection *conn, const KvMcRequest *request, const KvMcReply *reply);
 /* Send what was added since the last call; bytes that the socket does not accept are kept. */
 extern void kv_mc_send(KvMcConnection *conn);
 /*
@@ -200,37 +198,7 @@ kv_mc_is_parked(const KvMcConnection *conn)
 	return conn->obstacle != KV_MC_NO_OBSTACLE;
 }
 
-/* ---- sweep.c ---- */
-
-/*
- * Called once a second: disconnects clients that read nothing, send half a request, or send
- * nothing for too long.
- */
-extern void kv_mc_sweep(TimestampTz now);
-
-/* ---- reply.c ---- */
-
-/* Print a reply for its connection. */
-extern void kv_mc_answer(KvMcConnection *conn, const KvMcRequest *request, const KvMcReply *reply);
-
-/* ---- datagram.c: replies in datagrams ---- */
-
-#define KV_MC_DATAGRAM_HEAD	8	/* bytes at the beginning of each datagram */
-
-/* Send the replies to a datagram's requests, all at once. */
-extern void kv_mc_datagram_send(KvMcConnection *conn);
-/* Do so many bytes fit into the datagrams of a reply? */
-extern bool kv_mc_datagram_fits(size_t length);
-
-/* ---- udp.c: requests in datagrams ---- */
-
-extern char kv_mc_udp_tag;		/* in place of a connection in epoll's events */
-/* Make the sockets, in the first process, and add them to the epoll set. */
-extern void kv_mc_udp_listen(int epoll_fd);
-/* Read the datagrams that have arrived. */
-extern void kv_mc_udp_read(void);
-
-/* ---- listen.c ---- */
+/* ---- listen.c: connections, and datagrams ---- */
 
 /* Make this process's listening sockets and add them to the epoll set, with NULL as data. */
 extern void kv_mc_listen_all(int epoll_fd);
@@ -243,7 +211,13 @@ extern void kv_mc_listen_close(void);
 /* How many connections this process can have. */
 extern int	kv_mc_connection_room(void);
 
-/* ---- park.c: requests that cannot be executed now ---- */
+extern char kv_mc_udp_tag;		/* in place of a connection in epoll's events */
+/* Make the sockets, in the first process, and add them to the epoll set. */
+extern void kv_mc_udp_listen(int epoll_fd);
+/* Read the datagrams that have arrived. */
+extern void kv_mc_udp_read(void);
+
+/* ---- wait.c: requests that cannot be executed now ---- */
 
 /* some connection is parked, or on hold */
 extern bool kv_mc_any_waits;
@@ -262,7 +236,7 @@ extern void kv_mc_wake(TimestampTz now);
 /* How long no request need be tried; -1: none waits. */
 extern long kv_mc_sleep_ms(TimestampTz now);
 
-/* ---- held.c: replies that wait for the WAL ---- */
+/* ---- wait.c: replies that wait for the WAL ---- */
 
 /*
  * Do replies to writes wait for the WAL instead of the process?  for_all: every client is in
@@ -294,6 +268,14 @@ extern bool kv_mc_linger(int epoll_fd, TimestampTz now);
 extern bool kv_mc_wait_for_writers(int epoll_fd, int writing, TimestampTz began, int64 waited);
 /* The process ends: send the replies that may be sent. */
 extern void kv_mc_held_end(void);
+
+/* ---- wait.c: slow clients ---- */
+
+/*
+ * Called once a second: disconnects clients that read nothing, send half a request, or send
+ * nothing for too long.
+ */
+extern void kv_mc_sweep(TimestampTz now);
 
 /* ---- client.c: connections as SQL sees them ---- */
 

@@ -25,7 +25,7 @@
 
 struct KvMcConnection;
 
-/* ---- setting.c ---- */
+/* ---- process.c: settings ---- */
 
 typedef enum KvMcCommit
 {
@@ -59,7 +59,7 @@ extern bool kv_mc_flush_all;
 
 extern void kv_mc_settings(void);	/* defines the settings */
 
-/* ---- process.c ---- */
+/* ---- process.c: setup, and the state of all processes ---- */
 
 typedef enum KvMcCount
 {
@@ -130,7 +130,7 @@ extern void kv_mc_check_role(void);
 /* Settings that a role or database must not change for these processes. */
 extern void kv_mc_set_options(void);
 
-/* ---- count.c ---- */
+/* ---- process.c: counters ---- */
 
 extern uint64 kv_mc_counts[KV_MC_COUNTERS];	/* of this process; published now and then */
 /* Set the counters to 0 if there was a reset: call this before anything later is counted. */
@@ -140,7 +140,24 @@ extern void kv_mc_publish(void);
 /* Set the counters of all processes to 0, as of now: each process notices the reset. */
 extern void kv_mc_reset_counts(TimestampTz now);
 
-/* ---- commit.c ---- */
+/* ---- process.c: the process that empties tables, and the tables ---- */
+
+/*
+ * Become the process that empties tables, for this connection or the reaper (NULL).  False:
+ * another process is, or this one is for another connection.
+ */
+extern bool kv_mc_empty_begin(const struct KvMcConnection *conn);
+extern void kv_mc_empty_over(void);	/* the flush_all is done, or given up */
+/*
+ * The connection is closed, or proceeds with this request: give up a flush_all of it that
+ * waits, unless it is this request.
+ */
+extern void kv_mc_empty_leave(const struct KvMcConnection *conn, const KvMcRequest *request);
+/* Mark a table, so that other processes leave it alone until kv_mc_empty_over. */
+extern void kv_mc_empty_mark(Oid relid);
+extern bool kv_mc_empty_wants(Oid relid);	/* has another process marked it? */
+
+/* ---- commit.c: transactions ---- */
 
 /*
  * Begin a transaction, now: a process without a client that sends statements would else use the
@@ -162,7 +179,7 @@ extern void kv_mc_commit_here(void);
 extern XLogRecPtr kv_mc_unflushed;
 extern void kv_mc_flush_wal(void);
 
-/* ---- flush.c: the process that flushes the WAL for others ---- */
+/* ---- commit.c: the process that flushes the WAL for others ---- */
 
 /* Does the process run that flushes the WAL for the others? */
 extern bool kv_mc_flusher_runs(void);
@@ -179,36 +196,6 @@ extern bool kv_mc_flush_here(XLogRecPtr upto);
 extern void kv_mc_ask_flush(XLogRecPtr upto);
 /* The process "kvfdw memcached flusher".  Does not return. */
 extern PGDLLEXPORT void kv_memcached_flusher_main(Datum arg);
-
-/* ---- emptied.c: the process that empties tables, and the tables ---- */
-
-/*
- * Become the process that empties tables, for this connection or the reaper (NULL).  False:
- * another process is, or this one is for another connection.
- */
-extern bool kv_mc_empty_begin(const struct KvMcConnection *conn);
-extern void kv_mc_empty_over(void);	/* the flush_all is done, or given up */
-/*
- * The connection is closed, or proceeds with this request: give up a flush_all of it that
- * waits, unless it is this request.
- */
-extern void kv_mc_empty_leave(const struct KvMcConnection *conn, const KvMcRequest *request);
-/* Mark a table, so that other processes leave it alone until kv_mc_empty_over. */
-extern void kv_mc_empty_mark(Oid relid);
-extern bool kv_mc_empty_wants(Oid relid);	/* has another process marked it? */
-
-/* ---- memtable.c: memtable memory ---- */
-
-/*
- * A batch has found no memtable memory: ask the reaper to look whether the maintainer frees
- * some.
- */
-extern void kv_mc_want_memtable(void);
-/*
- * Called by the reaper: frees memtable memory if the maintainer is too busy.  Returns µs until
- * it is to be called again, unless kv_mc_want_memtable is called before.
- */
-extern int64 kv_mc_make_memtable(void);
 
 /* ---- hash.c ---- */
 

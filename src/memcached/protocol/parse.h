@@ -46,14 +46,18 @@ kv_mc_is(KvMcToken token, const char *word)
 }
 
 /*
- * The parsers, each from in->at on.  True: in->request is complete, and in->at is after it.
+ * Parse a packet, from in->at on.  True: in->request is complete, and in->at is after it.
  * False: in->at is unchanged, and in->needed is as kv_mc_parse returns it.
  */
-extern bool kv_mc_parse_text(KvMcInput *in);
 extern bool kv_mc_parse_binary(KvMcInput *in);
 
-/* A line that begins as a meta command does: m and one letter.  As above. */
+/*
+ * Parse a line that begins as a meta command does: m and one letter.  Returns as the parser of
+ * packets does.
+ */
 extern bool kv_mc_parse_meta(KvMcInput *in, const KvMcLine *line);
+
+/* ---- line.c ---- */
 
 /* Make the request one whose reply is known, a line of text; returns true. */
 extern bool kv_mc_say(KvMcInput *in, const char *text);

@@ -3,9 +3,9 @@
  *		The memcached protocols, without a server: bytes to requests, what a request does to
  *		an item, replies to bytes.
  *
- * The files of this module (parse.c, line.c, text.c, meta.c, binary.c, item.c, print.c,
- * number.c) use neither PostgreSQL nor the engine.  They allocate nothing, raise nothing, and
- * keep nothing but the structs here.  They also build as a plain program (test/unit).
+ * The files of this module (text.c, meta.c, binary.c, line.c, item.c, print.c) use neither
+ * PostgreSQL nor the engine.  They allocate nothing, raise nothing, and keep nothing but the
+ * structs here.  They also build as a plain program (test/unit).
  *
  *	bytes → kv_mc_parse → KvMcRequest → kv_mc_apply → KvMcReply → kv_mc_print → bytes
  *
@@ -173,7 +173,7 @@ kv_mc_writes(const KvMcRequest *request)
 	return request->command > KV_MC_GET && request->command != KV_MC_META_DEBUG;
 }
 
-/* ---- bytes to requests (parse.c, text.c, meta.c, binary.c) ---- */
+/* ---- bytes to requests (text.c, meta.c, binary.c) ---- */
 
 /*
  * Parse the next request of [begin, end), after the end of the last call's request.  The input

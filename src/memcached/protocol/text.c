@@ -1,10 +1,10 @@
 /*
  * text.c
- *		The text protocol: lines, and the classic commands.
+ *		The text protocol: lines, and the classic commands; and the entry of all parsers.
  *
- * Its errors are memcached 1.6's, to the letter.  As in memcached, after some errors the data
- * of a command are read as the next line: after those that are found before the length of the
- * data is known, and those about the key.
+ * The errors of the text protocol are memcached 1.6's, to the letter.  As in memcached, after
+ * some errors the data of a command are read as the next line: after those that are found before
+ * the length of the data is known, and those about the key.
  */
 #include "memcached/protocol/parse.h"
 
@@ -433,8 +433,9 @@ parse_auth(KvMcInput *in, const KvMcLine *line)
 	return true;
 }
 
-bool
-kv_mc_parse_text(KvMcInput *in)
+/* Parse a command, from in->at on; returns as kv_mc_parse_binary does. */
+static bool
+parse_text(KvMcInput *in)
 {
 	KvMcStream *stream = in->stream;
 	size_t		there = (size_t) (in->end - in->at);
@@ -467,4 +468,51 @@ kv_mc_parse_text(KvMcInput *in)
 	if (line.tokens[0].length == 2 && line.tokens[0].at[0] == 'm')
 		return kv_mc_parse_meta(in, &line);
 	return parse_classic(in, &line);
+}
+
+/* ---- the entry of all parsers ---- */
+
+#define FIRST_OF_A_PACKET	((char) 0x80)
+
+bool
+kv_mc_parse(KvMcStream *stream, const KvMcLimits *limits, const char *begin, const char *end,
+			KvMcRequest *request, size_t *consumed, size_t *needed)
+{
+	KvMcInput	in = {.stream = stream,.limits = limits,.at = begin,.end = end,.request = request};
+	bool		whole = false;
+
+	*consumed = *needed = 0;
+	if (stream->closed || stream->auth_asked)
+		return false;
+	if (stream->swallow > 0)
+	{
+		uint64_t	there = (uint64_t) (end - begin);
+
+		if (there > stream->swallow)
+			there = stream->swallow;
+		stream->swallow -= there;
+		in.at += there;
+	}
+	if (in.at < end)
+	{
+		memset(request, 0, offsetof(KvMcRequest, decoded));
+		request->vivify_exptime = KV_MC_NO_VIVIFY;
+		if (stream->protocol == KV_MC_UNKNOWN)
+			stream->protocol = *in.at == FIRST_OF_A_PACKET ? KV_MC_BINARY : KV_MC_TEXT;
+		whole = stream->protocol == KV_MC_BINARY ? kv_mc_parse_binary(&in) : parse_text(&in);
+		if (whole && request->close)
+			stream->closed = true;
+		if (whole && request->command == KV_MC_AUTH)
+			stream->auth_asked = true;
+	}
+	*consumed = (size_t) (in.at - begin);
+	*needed = in.needed;
+	return whole;
+}
+
+void
+kv_mc_authenticated(KvMcStream *stream, bool ok)
+{
+	stream->auth_asked = false;
+	stream->authenticated = ok;
 }

@@ -1,6 +1,6 @@
 /*
  * served.c
- *		The tables that are served: the list, the checks, and the privileges.
+ *		The tables that are served: the list, the checks, recovery, and the privileges.
  *
  * The table option "memcached" has a table served.  The list of tables is made again after a
  * change to any foreign table's options; a table is checked again after a change to it.  Both
@@ -14,13 +14,24 @@
  * A table's prefix takes keys away from other tables, so a table is served only if its owner is
  * trusted.  The owner must have the rights of the database's owner, or the processes' role must
  * have been made a member of the owner's role.
+ *
+ * After a crash, and on a standby, the first use of a table recovers it, which may take long.
+ * The loop does not wait for that (M 2): a process that lives for one table recovers it, and
+ * requests are parked until then.  They are parked also where no such process can be started
+ * now: another attempt may start one, and the maintainer recovers all tables, one after the
+ * other.  The maintainer does not recover tables that a standby learns of later; the loop
+ * recovers these itself.
  */
 #include "memcached/served/served.h"
+
+#include "clock.h"
 
 #include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/relation.h"
 #include "access/table.h"
+#include "access/xact.h"
+#include "access/xlog.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_database.h"
 #include "catalog/pg_foreign_table.h"
@@ -28,9 +39,14 @@
 #include "catalog/pg_type.h"
 #include "commands/defrem.h"
 #include "foreign/foreign.h"
+#include "libpq/pqsignal.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "storage/ipc.h"
 #include "storage/lmgr.h"
+#include "tcop/tcopprot.h"
 #include "utils/builtins.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -406,6 +422,119 @@ check_table(KvMcTable *table, Relation rel)
 	table->watched = false;
 }
 
+/* ---- recovery before the first use ---- */
+
+#define AGAIN_US	USECS_PER_SEC	/* at most one process is started for a table in so long */
+#define MOST_ASKED	16
+
+/* The latest tables for which processes were started. */
+typedef struct KvMcAsked
+{
+	Oid			relid;
+	TimestampTz at;
+	BackgroundWorkerHandle *process;	/* NULL: none was started */
+} KvMcAsked;
+
+static KvMcAsked asked[MOST_ASKED];
+
+/* Returns NULL if no slot for a worker is free. */
+static BackgroundWorkerHandle *
+start_process(Oid relid)
+{
+	BackgroundWorker worker;
+	BackgroundWorkerHandle *process = NULL;
+	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
+
+	memset(&worker, 0, sizeof(worker));
+	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
+	worker.bgw_start_time = BgWorkerStart_ConsistentState;
+	worker.bgw_restart_time = BGW_NEVER_RESTART;
+	snprintf(worker.bgw_name, BGW_MAXLEN, "kvfdw memcached open");
+	snprintf(worker.bgw_type, BGW_MAXLEN, "kvfdw memcached open");
+	snprintf(worker.bgw_library_name, BGW_MAXLEN, "kvfdw");
+	snprintf(worker.bgw_function_name, BGW_MAXLEN, "kv_memcached_open_main");
+	worker.bgw_main_arg = ObjectIdGetDatum(relid);
+	if (!RegisterDynamicBackgroundWorker(&worker, &process))
+		process = NULL;
+	MemoryContextSwitchTo(old);
+	return process;
+}
+
+static bool
+lives(BackgroundWorkerHandle *process)
+{
+	pid_t		pid;
+	BgwHandleStatus status;
+
+	if (process == NULL)
+		return false;
+	status = GetBackgroundWorkerPid(process, &pid);
+	return status == BGWH_NOT_YET_STARTED || status == BGWH_STARTED;
+}
+
+/*
+ * No process recovers the table: start one, if the last one for it has ended or there never was
+ * one.  False: none can be started.
+ */
+static bool
+have_opened(Oid relid)
+{
+	TimestampTz now = kv_clock();
+	KvMcAsked  *place = &asked[0];
+	BackgroundWorkerHandle *process;
+
+	for (int i = 0; i < MOST_ASKED; i++)
+	{
+		if (asked[i].relid == relid)
+		{
+			place = &asked[i];
+			if (lives(place->process) || (now >= place->at && now - place->at < AGAIN_US))
+				return true;
+			break;
+		}
+		if (asked[i].at < place->at)
+			place = &asked[i];
+	}
+	process = start_process(relid);
+	if (process == NULL)
+		return !RecoveryInProgress();
+	if (place->process != NULL)
+		pfree(place->process);
+	*place = (KvMcAsked) {.relid = relid, .at = now, .process = process};
+	return true;
+}
+
+/* False: the table has to be recovered first, which another process does; try again. */
+static bool
+is_ready(Oid relid)
+{
+	bool		opening;
+
+	if (kv_store_is_ready(MyDatabaseId, relid, &opening))
+		return true;
+	return !opening && !have_opened(relid);
+}
+
+void
+kv_memcached_open_main(Datum arg)
+{
+	Oid			relid = DatumGetObjectId(arg);
+	Relation	rel;
+
+	pqsignal(SIGTERM, die);
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnection(kv_mc_database, NULL, 0);
+	pgstat_report_appname("kvfdw memcached open");
+	kv_mc_begin();
+	rel = try_relation_open(relid, AccessShareLock);
+	if (rel != NULL && kv_is_foreign_table(relid))
+		(void) kv_table_store(rel, false);
+	if (rel != NULL)
+		table_close(rel, AccessShareLock);
+	CommitTransactionCommand();
+	proc_exit(0);
+}
+
 /* ---- use in a transaction ---- */
 
 /* Open a table that is locked; NULL: it cannot be served. */
@@ -435,7 +564,7 @@ open_locked(KvMcTable *table, bool writes)
 
 	if (rel == NULL)
 		return KV_MC_TABLE_UNUSABLE;
-	if (!kv_mc_table_ready(table->relid))
+	if (!is_ready(table->relid))
 	{
 		table_close(rel, NoLock);
 		return KV_MC_TABLE_IS_CLOSED;

@@ -81,12 +81,7 @@ extern const char *kv_mc_table_reason(KvMcTable *table);
  */
 extern bool kv_mc_tables_truncate(Oid role);
 extern bool kv_mc_tables_may_truncate(Oid role);	/* are there any? */
-
-/* ---- open.c: recovery ---- */
-
-/* False: the table has to be recovered first, which another process does; try again. */
-extern bool kv_mc_table_ready(Oid relid);
-/* The process that recovers one table; arg is its OID. */
+/* The process that recovers one table before its first use; arg is its OID. */
 extern PGDLLEXPORT void kv_memcached_open_main(Datum arg);
 
 /* ---- expired.c: expired rows that other processes have met ---- */
@@ -136,25 +131,5 @@ extern int64 kv_mc_unix_time(TimestampTz time);
 /* What to store for an item; palloc'd, or the item's own bytes. */
 extern void kv_mc_row_write(const KvMcTable *table, const KvMcItem *item, const KvMcRow *row,
 							KvPutValue *put);
-
-/* ---- demand.c: the needs of a request ---- */
-
-/* May the request change an item?  A plain mg marks a stale item. */
-static inline bool
-kv_mc_may_change(const KvMcRequest *request)
-{
-	return request->command > KV_MC_GET &&
-		(request->command == KV_MC_META_GET || kv_mc_writes(request));
-}
-
-/*
- * What the request brings, and what it needs of the table: a value; privileges; columns.  The
- * last function returns NULL, or the reply if a column is missing.
- */
-extern bool kv_mc_has_value(const KvMcRequest *request);
-extern AclMode kv_mc_privileges(const KvMcRequest *request, int64 now);
-extern const char *kv_mc_lacks_column(const KvMcTable *table, const KvMcRequest *request);
-/* Does the item that the request makes not depend on the previous one? */
-extern bool kv_mc_is_blind(const KvMcTable *table, const KvMcRequest *request, int64 now);
 
 #endif							/* KV_MEMCACHED_SERVED_H */
