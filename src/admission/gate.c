@@ -2,12 +2,17 @@
  * gate.c
  *		The gate: where a session stops between two requests, and pauses.
  *
- * enter.c calls kv_admission_gate after the reply has left and before the server reads the next
- * request, outside any transaction.  PostgreSQL serves interrupts there only once it reads, so
- * the gate serves them in its stead: a terminated session ends, notifications are sent, catalog
- * messages are processed.  A cancel is for a statement.  One that arrives while the client has
- * sent nothing is left to PostgreSQL, which drops it.  One that arrives while the session is
- * paused ends the pause, and the statement fails as soon as it begins.
+ * pass_gate is called after the reply has left and before the server reads the next request,
+ * outside any transaction.  PostgreSQL serves interrupts there only once it reads, so the gate
+ * serves them in its stead: a terminated session ends, notifications are sent, catalog messages
+ * are processed.  A cancel is for a statement.  One that arrives while the client has sent
+ * nothing is left to PostgreSQL, which drops it.  One that arrives while the session is paused
+ * ends the pause, and the statement fails as soon as it begins.
+ *
+ * PostgreSQL sends through PqCommMethods, which may be replaced.  The message ReadyForQuery
+ * tells whether a transaction is open; the flush that follows it is the last call before the
+ * next request is read.  Another library that replaces the methods calls ours, or ours call its
+ * methods; they are never put back.
  *
  * While no session waits, a session keeps its slot and returns at once, without a system call
  * or a lock.
@@ -21,21 +26,39 @@
  */
 #include "postgres.h"
 
+/*
+ * PostgreSQL's headers of the client's connection include GSSAPI's and OpenSSL's headers if the
+ * server was built with them.  The layout of Port is the same without.
+ */
+#ifdef ENABLE_GSS
+#define KV_SERVER_HAS_GSS
+#undef ENABLE_GSS
+#endif
+#if defined(USE_OPENSSL) && !__has_include(<openssl/ssl.h>)
+#undef USE_OPENSSL
+#undef USE_SSL
+#endif
+
+#include <poll.h>
+
 #include "access/xact.h"
 #include "catalog/objectaccess.h"
 #include "catalog/pg_authid.h"
 #include "commands/async.h"
 #include "executor/executor.h"
+#include "libpq/auth.h"
+#include "libpq/libpq.h"
 #include "miscadmin.h"
 #include "parser/analyze.h"
 #include "pgstat.h"
+#include "replication/walsender.h"
 #include "storage/sinval.h"
 #include "tcop/utility.h"
 #include "utils/acl.h"
 #include "utils/timeout.h"
 
-#include "clock.h"
 #include "admission/internal.h"
+#include "clock.h"
 #include "compat.h"
 
 #define KV_THINK_US		5000	/* a client that needs longer is thinking */
@@ -56,6 +79,75 @@ static post_parse_analyze_hook_type previous_analyze = NULL;
 static ExecutorStart_hook_type previous_executor_start = NULL;
 static ProcessUtility_hook_type previous_utility = NULL;
 static object_access_hook_type previous_object_access = NULL;
+
+/* ---- the client's connection ---- */
+
+#ifdef KV_SERVER_HAS_GSS
+extern bool be_gssapi_get_enc(Port *port);
+#endif
+
+/* Can the gate tell whether the client has sent something? */
+static bool
+can_wait(void)
+{
+	if (!WaitEventSetCanReportClosed())
+		return false;
+#ifdef KV_SERVER_HAS_GSS
+	/* GSSAPI's layer cannot tell whether a part of a packet is left */
+	if (be_gssapi_get_enc(MyProcPort))
+		return false;
+#endif
+#ifndef USE_OPENSSL
+	if (MyProcPort->ssl_in_use)
+		return false;
+#endif
+	return true;
+}
+
+/* Has the client sent something?  May wrongly say no; then the next two functions tell. */
+static bool
+has_data(void)
+{
+	if (kv_pq_buffer_has_data())
+		return true;
+#ifdef USE_OPENSSL
+	/* OpenSSL keeps the rest of a record that is longer than the server's buffer */
+	if (MyProcPort->ssl_in_use && SSL_pending(MyProcPort->ssl) > 0)
+		return true;
+#endif
+	return false;
+}
+
+/* Is there something in the socket, or has the client disconnected?  A system call. */
+static bool
+is_readable(void)
+{
+	struct pollfd client = {.fd = MyProcPort->sock, .events = POLLIN};
+
+	return poll(&client, 1, 0) > 0;
+}
+
+/*
+ * Wait for WL_SOCKET_READABLE or WL_SOCKET_CLOSED, the latch, and the time in ms (-1: for
+ * ever).  Returns the events, 0 for the time; resets the latch.  FATAL if the postmaster has
+ * died.
+ */
+static uint32
+wait_for_socket(uint32 events, long timeout, uint32 wait_event)
+{
+	WaitEvent	event;
+
+	ModifyWaitEvent(FeBeWaitSet, FeBeWaitSetSocketPos, events, NULL);
+	if (WaitEventSetWait(FeBeWaitSet, timeout, &event, 1, wait_event) == 0)
+		return 0;
+	if (event.events & WL_POSTMASTER_DEATH)
+		ereport(FATAL,
+				(errcode(ERRCODE_ADMIN_SHUTDOWN),
+				 errmsg("terminating connection due to unexpected postmaster exit")));
+	if (event.events & WL_LATCH_SET)
+		ResetLatch(MyLatch);
+	return event.events;
+}
 
 /* ---- a cancel that arrived during the pause ---- */
 
@@ -113,8 +205,9 @@ at_object_access(ObjectAccessType access, Oid classid, Oid objectid, int subid, 
 		raise_cancelled();
 }
 
-void
-kv_gate_hooks(void)
+/* Install the hooks that a session needs once it may be paused. */
+static void
+install_hooks(void)
 {
 	previous_analyze = post_parse_analyze_hook;
 	post_parse_analyze_hook = at_analyze;
@@ -153,7 +246,7 @@ static bool
 is_exempt(void)
 {
 	return (kv_admission_exempt_superusers && GetSessionUserIsSuperuser()) ||
-		!kv_socket_can_wait() ||
+		!can_wait() ||
 		(kv_admission_exempt_monitor && is_monitor());
 }
 
@@ -194,10 +287,10 @@ wait_for_request(void)
 	/* a request that is there already took the client no thinking, however late we look */
 	long		timeout = thinks ? 0 : -1;
 
-	while (!kv_socket_has_data())
+	while (!has_data())
 	{
 		serve_interrupts();
-		if (kv_socket_wait(WL_SOCKET_READABLE, timeout,
+		if (wait_for_socket(WL_SOCKET_READABLE, timeout,
 						   WAIT_EVENT_CLIENT_READ) & WL_SOCKET_READABLE)
 			break;
 		timeout = -1;
@@ -224,7 +317,7 @@ begin_pause(KvAdmitMember *me)
 static bool
 request_has_come(KvAdmitMember *me)
 {
-	if (!kv_socket_has_data() && !kv_socket_is_readable())
+	if (!has_data() && !is_readable())
 		return false;
 	begin_pause(me);
 	return true;
@@ -245,7 +338,7 @@ wait_in_queue(bool sent, long rest)
 		kv_queue_overdue();
 	/* serving interrupts may have reset the latch that was set with the slot */
 	else if (kv_admit_state(KV_ADMIT_ME) == KV_ADMIT_WAITING &&
-			 kv_socket_wait(WL_SOCKET_CLOSED, rest,
+			 wait_for_socket(WL_SOCKET_CLOSED, rest,
 							KV_WAIT_EVENT(wait_admission, "KvfdwAdmission")) & WL_SOCKET_CLOSED)
 		kv_queue_release();
 }
@@ -387,7 +480,7 @@ get_slot(KvAdmitMember *me)
 static bool
 queue_at_once(void)
 {
-	bool		in_advance = !kv_socket_has_data();
+	bool		in_advance = !has_data();
 
 	if (thinks || (in_advance && doubts > 0) || holds_locks())
 		return false;
@@ -397,8 +490,13 @@ queue_at_once(void)
 	return true;
 }
 
-void
-kv_admission_gate(void)
+/*
+ * Called when the session has told its client that it is ready, outside any transaction.
+ * Returns when the next request may be read.  Raises what a session raises that waits for its
+ * client: FATAL when it is told to end.
+ */
+static void
+pass_gate(void)
 {
 	KvAdmitMember *me = KV_ADMIT_ME;
 	TimestampTz now = kv_clock();
@@ -437,4 +535,64 @@ kv_admission_gate(void)
 	RESUME_CANCEL_INTERRUPTS();
 	if (limit == 0 && kv_admission_limit != -1)
 		kv_admit_need_worker();
+}
+
+/* ---- the way to the gate ---- */
+
+static const PQcommMethods *previous = NULL;
+static PQcommMethods methods;
+
+static ClientAuthentication_hook_type previous_authentication = NULL;
+
+/* The transaction status that is about to be sent; 0: none is. */
+static char ready = 0;
+
+static int
+put_message(char type, const char *body, size_t length)
+{
+	if (type == 'Z' && length == 1)
+		ready = body[0];
+	return previous->putmessage(type, body, length);
+}
+
+static int
+flush(void)
+{
+	int			result = previous->flush();
+	char		status = ready;
+
+	/* what the gate sends is no answer to a request */
+	ready = 0;
+	if (status == 'I' && result == 0)
+		pass_gate();
+	return result;
+}
+
+void
+kv_enter_install(void)
+{
+	if (previous != NULL || kv_admit == NULL || am_walsender)
+		return;
+	previous = PqCommMethods;
+	methods = *previous;
+	methods.putmessage = put_message;
+	methods.flush = flush;
+	PqCommMethods = &methods;
+	install_hooks();
+}
+
+static void
+at_authentication(Port *port, int status)
+{
+	if (previous_authentication)
+		previous_authentication(port, status);
+	if (kv_admission_limit != -1)
+		kv_enter_install();
+}
+
+void
+kv_enter_hook(void)
+{
+	previous_authentication = ClientAuthentication_hook;
+	ClientAuthentication_hook = at_authentication;
 }

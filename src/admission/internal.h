@@ -152,41 +152,11 @@ extern double kv_admission_variability;
 
 /* ---- gate.c ---- */
 
-/*
- * Called when the session has told its client that it is ready, outside any transaction.
- * Returns when the next request may be read.  Raises what a session raises that waits for its
- * client: FATAL when it is told to end.
- */
-extern void kv_admission_gate(void);
-
-/* Install the hooks that a session needs once it may be paused. */
-extern void kv_gate_hooks(void);
-
-/* ---- enter.c ---- */
-
 /* Send every new session through the gate if admission is on when the session begins. */
 extern void kv_enter_hook(void);
 
 /* Send this session through the gate from here on; does nothing in a WAL sender. */
 extern void kv_enter_install(void);
-
-/* ---- socket.c ---- */
-
-/* Can the gate tell whether the client has sent something? */
-extern bool kv_socket_can_wait(void);
-
-/* Has the client sent something?  May wrongly say no; then the next two functions tell. */
-extern bool kv_socket_has_data(void);
-
-/* Is there something in the socket, or has the client disconnected?  A system call. */
-extern bool kv_socket_is_readable(void);
-
-/*
- * Wait for WL_SOCKET_READABLE or WL_SOCKET_CLOSED, the latch, and the time in ms (-1: for
- * ever).  Returns the events, 0 for the time; resets the latch.  FATAL if the postmaster has
- * died.
- */
-extern uint32 kv_socket_wait(uint32 events, long timeout, uint32 wait_event);
 
 /* ---- queue.c; all functions but kv_admit_state take the lock ---- */
 #define KV_ADMIT_ME (&kv_admit->members[KV_MY_PROC_NUMBER])
