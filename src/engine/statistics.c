@@ -4,7 +4,7 @@
  *
  * Autovacuum skips foreign tables.  So once per autovacuum_naptime the maintainer looks for
  * stores that have changed enough, and starts a worker in each of their databases, one after
- * the other (fdw/autoanalyze.c).  The thresholds are autovacuum's, and depend on the catalog.
+ * the other (fdw/analyze.c).  The thresholds are autovacuum's, and depend on the catalog.
  * So a worker checks each store once after a start or a change of settings, and notes how many
  * changes make it due.
  *

@@ -131,7 +131,7 @@ typedef struct KvRelInfo
 	double		scattered;		/* kv_store_scattered(), or -1: not asked yet */
 } KvRelInfo;
 
-/* ---- plan time (width.c) ---- */
+/* ---- plan time: width (cost.c) ---- */
 
 #define KV_SAMPLE_WIDTH	1024
 /*
@@ -148,7 +148,7 @@ extern int32 kv_row_width(RelOptInfo *rel, Oid relid, const KvTable *table,
 						  double (*value_width) (Oid relid));
 extern int32 kv_key_width(Oid relid, const KvTable *table);	/* the mean width of a key */
 
-/* ---- plan time (cost.c) ---- */
+/* ---- plan time: costs (cost.c) ---- */
 
 /* Estimate the entries that a scan with these conditions reads, at least 1. */
 extern double kv_entries_scanned(PlannerInfo *root, RelOptInfo *rel, const KvKeyMatch *match);
@@ -222,7 +222,7 @@ extern bool kv_ranges_next(KvKeyRanges *ranges, KvKey *lo, KvKey *hi);
  */
 extern int	kv_ranges_next_points(KvKeyRanges *ranges, KvKey *keys, int max);
 
-/* ---- execution time (rowname.c) ---- */
+/* ---- execution time (syscolumn.c) ---- */
 
 typedef struct KvRowNames KvRowNames;
 
@@ -234,20 +234,32 @@ extern KvKey kv_names_find(KvRowNames *names, ItemPointer name);
 /* Close the temporary file, if there is one; the memory is freed with its context. */
 extern void kv_names_end(KvRowNames *names);
 
-/* ---- parallel scans (parallel.c) ---- */
+/* ---- conflicts with other sessions (row.c) ---- */
 
-typedef struct KvParallelScan KvParallelScan;	/* in dynamic shared memory */
-
-/* Take the next piece, in the order of the scan, for this process alone; false: none is left. */
-extern bool kv_parallel_take(KvParallelScan *parallel, uint32 *piece);
 /*
- * Cut a range down to its intersection with a piece; false: it is empty.  The bounds may then
- * point into the shared memory.
+ * Does the scan lock rows?  Row triggers of an UPDATE or DELETE get the old row from the scan's
+ * output, before modify.c sees it.  So its newest version must be there: the scan locks.
  */
-extern bool kv_parallel_clip(const KvParallelScan *parallel, uint32 piece,
-							 KvKey *lo, KvKey *hi);
+extern bool kv_scan_locks(Relation rel, CmdType operation);
+
+/*
+ * Raise the error for a row that a statement could not lock or change.  Returns if the row is
+ * just to be skipped.
+ */
+extern void kv_raise_row_conflict(KvRowResult result, CmdType operation);
+
+/*
+ * SERIALIZABLE: report the writers whose versions a scan has met and not seen since the last
+ * call.
+ */
+extern void kv_check_conflict_out(Relation rel, KvScan *scan, Snapshot snapshot);
+
+/* The page that stands for a key in the predicate locks of SERIALIZABLE. */
+extern BlockNumber kv_key_page(KvKey key);
 
 /* ---- scan.c ---- */
+
+typedef struct KvParallelScan KvParallelScan;	/* in dynamic shared memory */
 
 typedef struct KvScanState
 {
@@ -291,7 +303,6 @@ typedef struct KvScanState
 /* Each fills in the callbacks of the file of that name. */
 extern void kv_plan_routine(FdwRoutine *routine);
 extern void kv_scan_routine(FdwRoutine *routine);
-extern void kv_parallel_routine(FdwRoutine *routine);
 extern void kv_modify_routine(FdwRoutine *routine);
 extern void kv_explain_routine(FdwRoutine *routine);
 extern void kv_cost_gucs(void);	/* at load: the planner's settings */

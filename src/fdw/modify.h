@@ -96,7 +96,7 @@ extern void kv_modify_check_conflict_in(KvModifyState *state, KvKey key);
 extern KvRowResult kv_modify_update(KvModifyState *state, EState *estate, KvKey from,
 									Snapshot snapshot, TupleTableSlot *slot, KvRow *newer);
 
-/* ---- replace.c ---- */
+/* ---- conflict.c ---- */
 
 /*
  * May this INSERT or COPY, of a table with on_duplicate 'replace', overwrite rows?  Determined

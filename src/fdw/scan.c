@@ -8,7 +8,7 @@
  * the engine is held between two calls (I 7).
  *
  * Locking.  Rows are locked as late as on heap: by UPDATE and DELETE (modify.c), or by
- * LockRows, which names the row by its ctid (rowname.c) and gets it from RefetchForeignRow
+ * LockRows, which names the row by its ctid (syscolumn.c) and gets it from RefetchForeignRow
  * here.  The scan locks only rows that row triggers will see: it evaluates the node's own quals
  * on the version that the snapshot sees, and all conditions again on the newest version if that
  * is another one.
@@ -17,9 +17,24 @@
  * the key for a point, a lock of the whole table for anything else.  modify.c checks the keys
  * that it writes against these locks.  The writers whose versions a batch met and did not see
  * are checked here.
+ *
+ * Parallel scans.  The leader cuts the key space into pieces of about the same number of rows.
+ * Each process evaluates the key conditions for itself, takes the next free piece, reads the
+ * intersection of its key ranges and the piece, and takes another.  The pieces cover all keys
+ * and do not overlap, whatever flushes and writers do during the scan, so every row is read by
+ * exactly one process.
+ *
+ * Pieces are taken in the scan's direction, so each process returns its rows in key order,
+ * forward or backward, and Gather Merge merges them.  While Gather Merge takes the rows of one
+ * piece, the process that reads a later one proceeds only until its tuple queue (64 kB) is
+ * full.  Ordered plans gain where filters, joins or groups below Gather Merge leave few rows.
+ *
+ * A worker needs only shared memory, which also has the leader's uncommitted writes, and its
+ * snapshot is the leader's.
  */
 #include "postgres.h"
 
+#include "access/parallel.h"
 #include "access/xact.h"
 #include "executor/executor.h"
 #include "executor/instrument.h"
@@ -33,6 +48,112 @@
 
 /* Keys that the engine gets at once: bounds memory, and is enough for its deepest queue. */
 #define KV_POINT_BATCH		1024
+
+/* ---- parallel scans ---- */
+
+struct KvParallelScan
+{
+	pg_atomic_uint32 next;		/* counts taken pieces, and refusals */
+	uint32		npieces;
+	bool		backward;		/* pieces are taken from the last one on */
+	KvCut		splits[FLEXIBLE_ARRAY_MEMBER];	/* between pieces: npieces - 1 */
+};
+
+/* More pieces than processes, so that all processes finish at about the same time. */
+#define KV_MAX_PIECES		512
+
+static Size
+kv_estimate_dsm(ForeignScanState *node, ParallelContext *pcxt)
+{
+	return offsetof(KvParallelScan, splits) + (KV_MAX_PIECES - 1) * sizeof(KvCut);
+}
+
+static void
+kv_initialize_dsm(ForeignScanState *node, ParallelContext *pcxt, void *coordinate)
+{
+	ForeignScan *plan = (ForeignScan *) node->ss.ps.plan;
+	KvScanState *state = node->fdw_state;
+	KvParallelScan *parallel = coordinate;
+	KvStore    *store = kv_table_store(state->rel, false);
+
+	pg_atomic_init_u32(&parallel->next, 0);
+	parallel->backward = boolVal(list_nth(plan->fdw_private, KvScanPrivateBackward));
+	parallel->npieces = 1 +
+		(store ? kv_store_cuts(store, parallel->splits, KV_MAX_PIECES - 1) : 0);
+	state->parallel = parallel;
+}
+
+static void
+kv_reinitialize_dsm(ForeignScanState *node, ParallelContext *pcxt, void *coordinate)
+{
+	KvParallelScan *parallel = coordinate;
+
+	pg_atomic_write_u32(&parallel->next, 0);
+}
+
+static void
+kv_initialize_worker(ForeignScanState *node, shm_toc *toc, void *coordinate)
+{
+	KvScanState *state = node->fdw_state;
+
+	state->parallel = coordinate;
+}
+
+/* Take the next piece, in the order of the scan, for this process alone; false: none is left. */
+static bool
+take_piece(KvParallelScan *parallel, uint32 *piece)
+{
+	uint32		taken = pg_atomic_fetch_add_u32(&parallel->next, 1);
+
+	*piece = parallel->backward ? parallel->npieces - 1 - taken : taken;
+	return taken < parallel->npieces;
+}
+
+static KvKey
+split_key(const KvCut *split)
+{
+	KvKey		key = {split->bytes, split->len};
+
+	return key;
+}
+
+/*
+ * Cut a range down to its intersection with a piece; false: it is empty.  The bounds may then
+ * point into the shared memory.
+ */
+static bool
+clip_to_piece(const KvParallelScan *parallel, uint32 piece, KvKey *lo, KvKey *hi)
+{
+	if (piece > 0)
+	{
+		KvKey		low = split_key(&parallel->splits[piece - 1]);
+
+		if (lo->data == NULL || kv_key_compare(lo->data, lo->len, low.data, low.len) < 0)
+			*lo = low;
+	}
+	if (piece + 1 < parallel->npieces)
+	{
+		KvKey		high = split_key(&parallel->splits[piece]);
+
+		if (hi->data == NULL || kv_key_compare(hi->data, hi->len, high.data, high.len) > 0)
+			*hi = high;
+	}
+	return lo->data == NULL || hi->data == NULL ||
+		kv_key_compare(lo->data, lo->len, hi->data, hi->len) < 0;
+}
+
+/*
+ * Any scan may run in a worker, because it needs nothing that only the leader has.  The
+ * exception is a leader that rewrites the table.  Scans that lock or modify rows are never
+ * parallel.
+ */
+static bool
+kv_is_parallel_safe(PlannerInfo *root, RelOptInfo *rel, RangeTblEntry *rte)
+{
+	return rte->relid != kv_renewed.relid;
+}
+
+/* ---- the scan ---- */
 
 /*
  * Are the rows of one relation, or of its partitions, all that the query locks?  Then
@@ -225,7 +346,7 @@ start_scan(ForeignScanState *node, KvScanState *state)
 	if (state->limit != NIL)
 		evaluate_limit(node, state);
 	state->finished = !start_ranges(node, state) ||
-		(state->parallel != NULL && !kv_parallel_take(state->parallel, &state->piece));
+		(state->parallel != NULL && !take_piece(state->parallel, &state->piece));
 	if (state->finished)
 		kv_scan_leave(state->scan); /* the scan before may have been left in the middle */
 }
@@ -246,13 +367,13 @@ next_range(ForeignScanState *node, KvScanState *state, KvKey *lo, KvKey *hi)
 			KvKey		range_lo = *lo;
 			KvKey		range_hi = *hi;
 
-			if (kv_parallel_clip(state->parallel, state->piece, lo, hi))
+			if (clip_to_piece(state->parallel, state->piece, lo, hi))
 			{
 				kv_scan_share(state->scan, range_lo, range_hi, state->order);
 				return true;
 			}
 		}
-	} while (kv_parallel_take(state->parallel, &state->piece) &&
+	} while (take_piece(state->parallel, &state->piece) &&
 			 start_ranges(node, state));
 	return false;
 }
@@ -539,6 +660,8 @@ kv_recheck_foreign_scan(ForeignScanState *node, TupleTableSlot *slot)
 		!TupIsNull(kv_iterate_count(node));
 }
 
+/* ---- the FDW's callbacks of this file ---- */
+
 void
 kv_scan_routine(FdwRoutine *routine)
 {
@@ -548,4 +671,9 @@ kv_scan_routine(FdwRoutine *routine)
 	routine->EndForeignScan = kv_end_foreign_scan;
 	routine->RecheckForeignScan = kv_recheck_foreign_scan;
 	routine->RefetchForeignRow = kv_refetch_foreign_row;
+	routine->IsForeignScanParallelSafe = kv_is_parallel_safe;
+	routine->EstimateDSMForeignScan = kv_estimate_dsm;
+	routine->InitializeDSMForeignScan = kv_initialize_dsm;
+	routine->ReInitializeDSMForeignScan = kv_reinitialize_dsm;
+	routine->InitializeWorkerForeignScan = kv_initialize_worker;
 }

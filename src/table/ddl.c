@@ -16,10 +16,10 @@
  *    default, or the new value (added.c).
  *  - A column's type was changed otherwise.  Values are cast, or must fit it (added.c).
  *  - The type of a row type's attribute was changed.  No column may have values of the row type
- *    (domain.c).
+ *    (fit.c).
  *  - NOT NULL, a CHECK constraint or bounds of a partition were declared.  Existing rows must
  *    satisfy them (fit.c).
- *  - A domain got a constraint.  Existing rows must satisfy it (domain.c).
+ *  - A domain got a constraint.  Existing rows must satisfy it (fit.c).
  *  - A key column was dropped.  There must be no rows, and another column that could be a key.
  *    Whether the table is dropped too, in a cascade, is known only at the end.
  *  - A server was created, or its options set.  Its tables must stay as durable as they are,
@@ -29,7 +29,7 @@
  *
  * pg_upgrade creates tables as they were, step by step, so only columns that cannot be
  * transferred are refused there.  Each table may have data, which pg_upgrade does not transfer,
- * and is marked (upgrade.c).
+ * and is marked (dump.c).
  *
  * A statement is a call of ProcessUtility, and checks its own notes only.  Objects that are
  * dropped by other means are checked before COMMIT.

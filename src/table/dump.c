@@ -1,21 +1,39 @@
 /*
  * dump.c
- *		Tells pg_dump that it may leave rows out.
+ *		What pg_dump and pg_upgrade do not transfer: rows.
  *
  * pg_dump dumps the rows of foreign tables only with --include-foreign-data, and does not
  * report those that it leaves out.  So a session of pg_dump begins with a WARNING where the
  * database has kvfdw tables with rows.  It is sent before the session's first statement: of
- * later messages pg_dump shows errors alone.  pg_dumpall calls pg_dump for each database.
+ * later messages pg_dump shows errors alone.  pg_dumpall calls pg_dump for each database.  Only
+ * the session's name identifies pg_dump, and whether it has the option cannot be seen then.  So
+ * the text says "without".  The pg_dump of pg_upgrade dumps no rows.
  *
- * Only the session's name identifies pg_dump, and whether it has the option cannot be seen
- * then.  So the text says "without".  The pg_dump of pg_upgrade dumps no rows; upgrade.c
- * handles it.
+ * pg_upgrade dumps the definitions of the old server and restores them in the new one, both
+ * started for it alone (IsBinaryUpgrade).  OIDs of databases, tables and types stay, as do
+ * transactions and their outcomes, so that a store is valid in the new server as it is.
+ * kvfdw_upgrade transfers it (engine/restart/takeover.c).
+ *
+ *  - A table that was written to must be an error where its store is not transferred; a table that
+ *    was not written to is empty.  The dump does not distinguish them.  So the old server notes, in
+ *    the directory of the stores, the tables that have neither mark nor rows when it is dumped.
+ *    The new server marks all tables that it creates, by marks that do not count for the noted
+ *    ones (mark.c).
+ *  - A value that names an object of the catalog is wrong where that gets another OID.  A value
+ *    whose type has another format in the new version cannot be read.  pg_upgrade refuses such
+ *    columns of tables that it copies; here they are refused in kvfdw's.
+ *
+ * Collations get other OIDs, too.  But keys are ordered by their bytes and equal by them,
+ * whatever their collation, which is deterministic.  So collations are not compared with those
+ * that a store was written with.
  */
 #include "postgres.h"
 
 #include "access/htup_details.h"
 #include "access/relation.h"
+#include "access/tupdesc.h"
 #include "access/xact.h"
+#include "catalog/pg_type.h"
 #include "commands/dbcommands.h"
 #include "foreign/foreign.h"
 #include "miscadmin.h"
@@ -24,9 +42,130 @@
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/rel.h"
 #include "utils/resowner.h"
+#include "utils/typcache.h"
 
+#include "compat.h"
 #include "table/table.h"
+
+/* ---- pg_upgrade ---- */
+
+/* Does a value of the type name an object whose OID changes, or may its format change? */
+static bool
+cannot_be_carried(Oid typid)
+{
+	Oid			base = getBaseType(typid);
+	Oid			part = get_element_type(base);
+	TupleDesc	desc;
+	bool		found = false;
+
+	switch (base)
+	{
+		case REGCOLLATIONOID:
+		case REGCONFIGOID:
+		case REGDICTIONARYOID:
+		case REGNAMESPACEOID:
+		case REGOPEROID:
+		case REGOPERATOROID:
+		case REGPROCOID:
+		case REGPROCEDUREOID:
+			return true;
+		case ACLITEMOID:
+			return kv_server_version() < 160000;
+		default:
+			break;
+	}
+	check_stack_depth();
+	if (OidIsValid(part))
+		return cannot_be_carried(part);
+	if (type_is_range(base))
+		return cannot_be_carried(get_range_subtype(base));
+	if (type_is_multirange(base))
+		return cannot_be_carried(get_multirange_range(base));
+	if (get_typtype(base) != TYPTYPE_COMPOSITE)
+		return false;
+	desc = lookup_rowtype_tupdesc_copy(base, -1);
+	for (int i = 0; i < desc->natts && !found; i++)
+		found = !TupleDescAttr(desc, i)->attisdropped &&
+			cannot_be_carried(TupleDescAttr(desc, i)->atttypid);
+	return found;
+}
+
+/* Check a table's columns; locks the table. */
+static void
+check_columns(Oid relid)
+{
+	Relation	rel = try_relation_open(relid, AccessShareLock);
+	TupleDesc	desc;
+
+	if (rel == NULL)
+		return;
+	desc = RelationGetDescr(rel);
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+
+		if (!att->attisdropped && cannot_be_carried(att->atttypid))
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("pg_upgrade cannot preserve column \"%s\" of foreign table \"%s\"",
+							NameStr(att->attname), RelationGetRelationName(rel)),
+					 errdetail("Values of type %s may not mean the same in the new cluster.",
+							   format_type_be(att->atttypid)),
+					 errhint("Before you run pg_upgrade, copy the rows into a table that has the "
+							 "column as text.")));
+	}
+	relation_close(rel, NoLock);	/* the lock stays: the caller may open its store */
+}
+
+/* Value files in a tablespace are in a directory of the old server's version. */
+static void
+check_tablespace(Oid relid)
+{
+	if (OidIsValid(kv_tablespace_of(relid)) || kv_store_has_tablespaces(MyDatabaseId, relid))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("kvfdw_upgrade cannot copy values of foreign table \"%s\" from a "
+						"tablespace",
+						get_rel_name(relid)),
+				 errhint("Before you run pg_upgrade, set the option \"tablespace\" of the table to "
+						 "\"pg_default\", and run kvfdw_compact() for it.")));
+}
+
+/* In a session of the old server that dumps a database: note its tables never written to. */
+static void
+leave_old_server(void)
+{
+	List	   *unwritten = NIL;
+	ListCell   *cell;
+
+	foreach(cell, kv_foreign_tables())
+	{
+		Oid			relid = lfirst_oid(cell);
+
+		if (!kv_is_foreign_table(relid))
+			continue;
+		check_columns(relid);
+		check_tablespace(relid);
+		if (!kv_mark_exists(relid) &&
+			kv_store_open(MyDatabaseId, relid, 0, 0, NULL, KV_WAL_FULL, InvalidOid,
+						  InvalidSubTransactionId) == NULL)
+			unwritten = lappend_oid(unwritten, relid);
+	}
+	kv_unwritten_note(MyDatabaseId, unwritten);
+}
+
+void
+kv_upgrade_arrive(Oid relid)
+{
+	kv_engine_require();
+	check_columns(relid);
+	kv_mark_make(relid);
+	kv_upgraded_note(MyDatabaseId);
+}
+
+/* ---- pg_dump ---- */
 
 /* A word of a command, palloc'd: in quotes if a shell needs them. */
 static char *
@@ -167,7 +306,7 @@ kv_dump_first_commit(void)
 		strncmp(application_name, "pg_dumpall", strlen("pg_dumpall")) != 0)
 	{
 		if (IsBinaryUpgrade)
-			kv_upgrade_leave();
+			leave_old_server();
 		else
 			warn();
 	}

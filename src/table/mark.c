@@ -21,7 +21,7 @@
  *  - pg_upgrade restores such a dump, but its tables may have data, which pg_upgrade does not
  *    transfer.  So all tables are marked there, with a different mark: it has refobjsubid 1,
  *    which has no meaning for a function.  It does not count for a table that the old server
- *    has noted as one without data (upgrade.c).  The first writer of such a table makes an
+ *    has noted as one without data (dump.c).  The first writer of such a table makes an
  *    ordinary mark.
  *
  * After a (sub)transaction has made marks and was rolled back, this backend may have seen those

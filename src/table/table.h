@@ -237,7 +237,7 @@ typedef struct KvRenewed
 } KvRenewed;
 extern KvRenewed kv_renewed;
 
-/* ---- level.c ---- */
+/* ---- rewrite.c ---- */
 /*
  * The table's store, not created if there is none, for a reader with this snapshot; ERROR
  * (40001) if the snapshot is older than the rows there.
@@ -250,6 +250,16 @@ extern KvStore *kv_table_read(Relation rel, Snapshot snapshot);
  * COMMIT. Does nothing if the table was dropped or the change was rolled back.
  */
 extern void kv_table_apply_options(Oid relid);
+
+typedef void (*KvEachRow) (ExprContext *econtext, const KvRow *row, void *arg);
+
+/*
+ * Call each for all rows of a store that the snapshot sees, in the estate's per-tuple memory,
+ * with the row in the context's scan slot.  Values are read only if want_values.
+ */
+extern void kv_table_each_row(const KvTable *table, KvStore *store, Snapshot snapshot,
+							  bool want_values, KvScanOrder order, EState *estate,
+							  KvEachRow each, void *arg);
 
 /* ---- tablespace.c ---- */
 /* The tablespace of a table's values, InvalidOid: the data directory. */
@@ -271,17 +281,6 @@ extern void kv_tablespace_require_left(Oid tablespace);
  * none.
  */
 extern char *kv_tablespace_use(const char *name);
-
-/* ---- rows.c ---- */
-typedef void (*KvEachRow) (ExprContext *econtext, const KvRow *row, void *arg);
-
-/*
- * Call each for all rows of a store that the snapshot sees, in the estate's per-tuple memory,
- * with the row in the context's scan slot.  Values are read only if want_values.
- */
-extern void kv_table_each_row(const KvTable *table, KvStore *store, Snapshot snapshot,
-							  bool want_values, KvScanOrder order, EState *estate,
-							  KvEachRow each, void *arg);
 
 /* ---- added.c ---- */
 /*
@@ -317,13 +316,6 @@ extern void kv_fit_inherited(List **fits, Oid child);
 extern void kv_fit_domain(List **fits, Oid domain, Oid constraint);
 /* Read the rows at the end of the statement; ERROR if one does not satisfy a check. */
 extern void kv_fit_rows(List *fits);
-
-/* ---- domain.c ---- */
-/*
- * The columns of a table whose type is the domain, or a domain over it; 0A000 if a column's
- * type contains the domain.
- */
-extern List *kv_domain_columns(Oid relid, Oid domain);
 /*
  * The type of a column of a relation, or of an attribute of a composite type, was changed:
  * 0A000 if a column of one of our tables has values of that row type, or values that contain
@@ -489,43 +481,18 @@ extern void kv_ddl_at_end(void);	/* of the transaction: drops all notes */
 extern void kv_ddl_at_subxact_abort(SubTransactionId subid);	/* drops the notes of the
 																 * subtransaction */
 
-/* ---- upgrade.c ---- */
-/*
- * Under pg_upgrade.  In a session of the old server that dumps a database: note its tables that
- * were never written to.  In the new server, when a table has been created: mark it.  ERROR
- * (0A000) for a column that cannot be transferred.
- */
-extern void kv_upgrade_leave(void);
-extern void kv_upgrade_arrive(Oid relid);
-
 /* ---- dump.c ---- */
 /*
  * Called in a process's first PRE_COMMIT, which in a session is that of the transaction in
- * which it was connected: WARNING if the session is pg_dump's and rows may be left out.
+ * which it was connected.  WARNING if the session is pg_dump's and rows may be left out.  If it
+ * is pg_upgrade's in the old server: notes the tables that were never written to; ERROR (0A000)
+ * for a column that cannot be transferred.
  */
 extern void kv_dump_first_commit(void);
-
-/* ---- concurrency.c ---- */
-
 /*
- * Does the scan lock rows?  Row triggers of an UPDATE or DELETE get the old row from the scan's
- * output, before modify.c sees it.  So its newest version must be there: the scan locks.
+ * Under pg_upgrade in the new server, when a table has been created: marks it.  ERROR (0A000)
+ * for a column that cannot be transferred.
  */
-extern bool kv_scan_locks(Relation rel, CmdType operation);
-
-/*
- * Raise the error for a row that a statement could not lock or change.  Returns if the row is
- * just to be skipped.
- */
-extern void kv_raise_row_conflict(KvRowResult result, CmdType operation);
-
-/*
- * SERIALIZABLE: report the writers whose versions a scan has met and not seen since the last
- * call.
- */
-extern void kv_check_conflict_out(Relation rel, KvScan *scan, Snapshot snapshot);
-
-/* The page that stands for a key in the predicate locks of SERIALIZABLE. */
-extern BlockNumber kv_key_page(KvKey key);
+extern void kv_upgrade_arrive(Oid relid);
 
 #endif							/* KV_TABLE_H */

@@ -1,22 +1,25 @@
 /*
- * level.c
- *		Rewrites a table's rows because its wal level has changed, or moves it to another
- *		tablespace.
+ * rewrite.c
+ *		All rows of a table whose definition has changed: reads them, rewrites them for another wal
+ *		level, or has them moved to another tablespace.
  *
- * Rows are copied from store to store as they are stored, in any form, and belong to the
- * transaction that copies them.  So older snapshots would see none of them, and may not read
+ * To rewrite them, rows are copied from store to store as they are stored, in any form, and belong
+ * to the transaction that copies them.  So older snapshots would see none of them, and may not read
  * the new store (kv_table_read).
  */
 #include "postgres.h"
 
 #include "access/relation.h"
 #include "access/xact.h"
+#include "executor/executor.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
 #include "table/table.h"
+
+/* ---- rewriting and moving ---- */
 
 /* Copy every present row, as it is stored. */
 static void
@@ -140,4 +143,35 @@ kv_table_apply_options(Oid relid)
 	else if (CheckRelationLockedByMe(rel, AccessExclusiveLock, true))
 		follow_tablespace(rel);
 	relation_close(rel, NoLock);
+}
+
+/* ---- reading ---- */
+
+void
+kv_table_each_row(const KvTable *table, KvStore *store, Snapshot snapshot, bool want_values,
+				  KvScanOrder order, EState *estate, KvEachRow each, void *arg)
+{
+	ExprContext *econtext = GetPerTupleExprContext(estate);
+	TupleTableSlot *slot = MakeSingleTupleTableSlot(table->tupdesc, &TTSOpsVirtual);
+	KvKey		unbounded = {NULL, 0};
+	KvScan	   *scan = kv_scan_begin(store, snapshot, want_values);
+	KvRow		row;
+
+	slot->tts_tableOid = table->relid;
+	econtext->ecxt_scantuple = slot;
+	kv_scan_range(scan, unbounded, unbounded, order, 0);
+	while (kv_scan_next(scan, &row))
+	{
+		MemoryContext old;
+
+		CHECK_FOR_INTERRUPTS();
+		ResetPerTupleExprContext(estate);
+		old = MemoryContextSwitchTo(econtext->ecxt_per_tuple_memory);
+		kv_tuple_store(table, &row, want_values, slot);
+		each(econtext, &row, arg);
+		MemoryContextSwitchTo(old);
+	}
+	kv_scan_end(scan);
+	econtext->ecxt_scantuple = NULL;
+	ExecDropSingleTupleTableSlot(slot);
 }
