@@ -26,14 +26,12 @@
 
 #include "access/xact.h"
 #include "access/xlog.h"
-#include "libpq/pqsignal.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
-#include "tcop/tcopprot.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -535,15 +533,7 @@ leave(int code, Datum arg)
 static void
 begin(void)
 {
-	pqsignal(SIGTERM, die);
-	pqsignal(SIGINT, KV_SIG_IGN);
-	pqsignal(SIGHUP, SignalHandlerForConfigReload);
-	BackgroundWorkerUnblockSignals();
-	BackgroundWorkerInitializeConnection(kv_mc_database, kv_mc_role, 0);
-	kv_mc_set_options();
-	kv_mc_begin();
-	kv_mc_check_role();
-	CommitTransactionCommand();
+	kv_mc_process_begin();
 	pgstat_report_appname("kvfdw memcached reaper");
 	kv_mc_my_number = KV_MC_MAX_WORKERS;
 	kv_mc_me = &kv_mc_shared->workers[KV_MC_MAX_WORKERS];

@@ -22,7 +22,6 @@
 #include <unistd.h>
 
 #include "access/xact.h"
-#include "libpq/pqsignal.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "portability/instr_time.h"
@@ -32,7 +31,6 @@
 #include "storage/latch.h"
 #include "storage/pmsignal.h"
 #include "storage/sinval.h"
-#include "tcop/tcopprot.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/wait_event.h"
@@ -89,16 +87,7 @@ begin(int number)
 {
 	kv_mc_my_number = number;
 	kv_mc_me = &kv_mc_shared->workers[number];
-	pqsignal(SIGTERM, die);
-	/* a wait for synchronous standbys is not to be cancelled (M 1) */
-	pqsignal(SIGINT, KV_SIG_IGN);
-	pqsignal(SIGHUP, SignalHandlerForConfigReload);
-	BackgroundWorkerUnblockSignals();
-	BackgroundWorkerInitializeConnection(kv_mc_database, kv_mc_role, 0);
-	kv_mc_set_options();
-	kv_mc_begin();
-	kv_mc_check_role();
-	CommitTransactionCommand();
+	kv_mc_process_begin();
 
 	if (!kv_mc_hash_begin())
 		ereport(FATAL,

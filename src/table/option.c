@@ -196,8 +196,9 @@ option_example(const char *name)
 	return NULL;
 }
 
-bool
-kv_is_server_option(const char *name)
+/* Do servers accept the option? */
+static bool
+is_server_option(const char *name)
 {
 	for (int i = 0; i < lengthof(options_known); i++)
 	{
@@ -272,7 +273,7 @@ kvfdw_validator(PG_FUNCTION_ARGS)
 	{
 		DefElem    *option = (DefElem *) lfirst(cell);
 
-		if (catalog == ForeignServerRelationId ? !kv_is_server_option(option->defname) :
+		if (catalog == ForeignServerRelationId ? !is_server_option(option->defname) :
 			catalog != ForeignTableRelationId || option_example(option->defname) == NULL)
 			raise_invalid_option(option->defname, catalog);
 
@@ -350,7 +351,7 @@ kv_table_options(Oid relid)
 	{
 		DefElem    *option = lfirst(cell);
 
-		if (kv_is_server_option(option->defname) &&
+		if (is_server_option(option->defname) &&
 			kv_option_value(table->options, option->defname) == NULL)
 			options = lappend(options, option);
 	}

@@ -129,7 +129,6 @@ extern List *kv_table_options(Oid relid);
 extern const char *kv_table_own_option(Oid relid, const char *name);	/* NULL: none */
 /* The value that a foreign table has: its own, else its server's, else NULL. */
 extern const char *kv_table_option(Oid relid, const char *name);
-extern bool kv_is_server_option(const char *name);	/* do servers accept it? */
 /*
  * Read the options into table, except "key" and "tablespace", which need more than the options;
  * ERROR (22023) if one is wrong.

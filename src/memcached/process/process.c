@@ -10,8 +10,14 @@
  */
 #include "memcached/process/process.h"
 
+#include "compat.h"
+
+#include "access/xact.h"
+#include "libpq/pqsignal.h"
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "tcop/tcopprot.h"
 #include "utils/acl.h"
 #include "utils/guc.h"
 
@@ -186,8 +192,9 @@ set_option(const char *name, const char *value)
 	SetConfigOption(name, value, PGC_SUSET, PGC_S_OVERRIDE);
 }
 
-void
-kv_mc_set_options(void)
+/* Settings that a role or database must not change for these processes. */
+static void
+set_options(void)
 {
 	set_option("statement_timeout", "0");
 	set_option("lock_timeout", "0");
@@ -215,6 +222,21 @@ kv_mc_check_role(void)
 						MyBgworkerEntry->bgw_name, kv_mc_role),
 				 errdetail("The role was dropped or renamed, or the name has become that of "
 						   "another role. The server starts the worker again.")));
+}
+
+void
+kv_mc_process_begin(void)
+{
+	pqsignal(SIGTERM, die);
+	/* a wait for synchronous standbys is not to be cancelled (M 1) */
+	pqsignal(SIGINT, KV_SIG_IGN);
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnection(kv_mc_database, kv_mc_role, 0);
+	set_options();
+	kv_mc_begin();
+	kv_mc_check_role();
+	CommitTransactionCommand();
 }
 
 /* ---- counters ---- */

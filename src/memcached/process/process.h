@@ -127,8 +127,11 @@ extern int	kv_mc_my_number;		/* the number of this process, from 0 */
  * role that has the name then, if there is one.
  */
 extern void kv_mc_check_role(void);
-/* Settings that a role or database must not change for these processes. */
-extern void kv_mc_set_options(void);
+/*
+ * The process begins: set the handlers of signals, connect to the database as the role, set
+ * what neither may change for these processes, and check the role.
+ */
+extern void kv_mc_process_begin(void);
 
 /* ---- process.c: counters ---- */
 
