@@ -20,6 +20,9 @@ my %floor = map { $rooms[$_] => $_ } 0 .. $#rooms;
 sub room { $_[0] =~ m{^(?:engine/|memcached/)?(\w+)/[^/]+$} ? $1 : 'module' }
 sub place { my $room = room($_[0]); $room =~ /^(?:engine|module)$/ ? $_[0] : $room }
 
+# May only files of its own module include it?
+sub private_header { my ($header) = @_; $header =~ /internal\.h$/ || slurp("src/$header") =~ /No\s+other\s+module[\s*]+includes\s+this\s+file/ }
+
 # The heights of places, by what each of them uses, and the circles among them.
 sub heights
 {
@@ -67,7 +70,7 @@ find({ no_chdir => 1, wanted => sub {
 		die "not ok - $file: \"$from\" or \"$to\" is no module\n" if grep { !exists $floor{$_} } $from, $to;
 		next if $header eq 'engine/engine.h' && $file !~ m{^engine/base/};
 		$arrows{"$file includes $header, which"} = 1 if $floor{$to} > $floor{$from}
-			|| ($header =~ /^engine/ && $file !~ /^engine/) || ($header =~ /internal\.h$/ && $to ne $from);
+			|| ($header =~ /^engine/ && $file !~ /^engine/) || ($to ne $from && private_header($header));
 	}
 } }, 'src');
 

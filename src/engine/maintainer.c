@@ -65,20 +65,13 @@ kv_workers_register(void)
 	worker.bgw_start_time = BgWorkerStart_ConsistentState;
 	kv_register_worker(&worker, "Sessions flush memtables, and kvfdw tables are not split or "
 								"analyzed automatically.");
-	kv_worker_describe(&worker, "kvfdw tier", "kv_tier_writer_main");
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS;
-	worker.bgw_start_time = BgWorkerStart_PostmasterStart;
-	if (kv_tier_wanted())
-		kv_register_worker(&worker, "The second-tier cache stays empty.");
+	kv_source_workers();
 
 	/* redo writes too */
 	kv_worker_define(KV_WORKER_BUFFER_WRITER, "kvfdw buffer writer", "kv_buffer_writer_main",
 					 BgWorkerStart_PostmasterStart, 1);
 	kv_worker_define(KV_WORKER_COMPACTOR, "kvfdw compactor", "kv_compactor_main",
 					 BgWorkerStart_ConsistentState, kv_compact_workers);
-	kv_worker_define(KV_WORKER_PREFETCH, "kvfdw prefetch", "kv_prefetch_main",
-					 BgWorkerStart_ConsistentState,
-					 kv_window_number() > 0 ? kv_prefetch_workers : 0);
 }
 
 /* ---- the maintainer ---- */

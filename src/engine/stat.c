@@ -243,11 +243,8 @@ kv_stat_reset(void)
 	}
 	kv_stores_unpin(stores);
 	kv_io_stats_reset();
-	kv_window_stats_reset();
 	kv_buffers_stats_reset();
-	kv_block_stats_reset();
-	kv_recent_stats_reset();
-	kv_tier_stats_reset();
+	kv_source_stats_reset();
 	kv_checkpointer_stats_reset();
 }
 
@@ -285,22 +282,12 @@ kv_stat_caches(void (*each) (void *arg, const KvCacheStats *stats), void *arg)
 {
 	KvStoreSums sums = {{0}};
 	KvCacheStats buffers = {"write buffers"};
-	KvCacheStats recent = {"recent ring"};
-	KvCacheStats blocks = {"value cache"};
-	KvCacheStats tier = {"tier"};
 	KvCacheStats device = {"device", true};
 
 	kv_stat_stores(InvalidOid, add_store, &sums);
 	buffers.hits = sums.counts[KV_COUNT_BUFFER_HITS];
 	buffers.dropped = buffers.errors = KV_NO_COUNT;
 	kv_buffers_stats(&buffers);
-	recent.hits = sums.counts[KV_COUNT_RECENT_HITS];
-	recent.dropped = KV_NO_COUNT;
-	kv_recent_stats(&recent);
-	blocks.hits = sums.counts[KV_COUNT_CACHE_HITS];
-	blocks.dropped = KV_NO_COUNT;
-	kv_block_stats(&blocks);
-	kv_tier_stats(&tier);
 	device.hits = sums.counts[KV_COUNT_DEVICE_READS];
 	device.block_size = device.inserted = device.evictions = device.dropped = KV_NO_COUNT;
 	device.errors = failed_reads();
@@ -308,9 +295,7 @@ kv_stat_caches(void (*each) (void *arg, const KvCacheStats *stats), void *arg)
 	device.used_bytes = sums.live_bytes;
 
 	each(arg, &buffers);
-	each(arg, &recent);
-	each(arg, &blocks);
-	each(arg, &tier);
+	kv_source_stats(sums.counts, each, arg);
 	each(arg, &device);
 }
 

@@ -44,6 +44,7 @@
 #define KV_WARM_PATH	KV_DIRECTORY "/warm"
 #define KV_WARM_USED_PATH	KV_DIRECTORY "/warm.used"	/* exists while the other is used */
 #define KV_WARM_MAGIC	0x4b565741	/* "KVWA" */
+#define KV_WARM_LEAST	1024	/* memory is allocated for so many */
 #define KV_WARM_MOST	(16 * 1024 * 1024)	/* most blocks, or frames, in a record */
 
 #define KV_WARM_STEP	1024	/* blocks that are read between checks for dropped stores */
@@ -146,7 +147,7 @@ prewarm(KvStore *store, KvWarming *warming, uint64 room)
 uint64
 kv_store_prewarm(KvStore *store)
 {
-	uint64		room = kv_block_room();
+	uint64		room = kv_source_room();
 	uint64		bytes = 0;
 	uint64		kept = 0;
 	KvProgress	outer;
@@ -267,7 +268,10 @@ enter_frames(KvStore *store, const KvWarmStore *entry, void *arg)
 
 	for (uint32 i = 0; i < entry->nframes; i++)
 	{
-		KvTierFrame frame = {store->cache_id, frames[i].frame, frames[i].number, frames[i].valid};
+		KvCachedUnit frame = {
+			.cache_id = store->cache_id, .number = frames[i].number,
+			.frame = frames[i].frame, .valid = frames[i].valid
+		};
 
 		kv_tier_enter(&frame);
 	}
@@ -288,7 +292,7 @@ typedef struct KvCached
 	uint64		nblocks;
 	uint64		blocks_room;
 	uint64		next_block;		/* of blocks, the next one to be written */
-	KvTierFrame *frames;
+	KvCachedUnit *frames;
 	uint64		nframes;
 	uint64		frames_room;
 	uint64		next_frame;
@@ -297,28 +301,52 @@ typedef struct KvCached
 	bool		frames_hold;	/* its frames are valid */
 } KvCached;
 
-static void
-note_block(void *arg, uint32 cache_id, uint64 number)
+/* Memory for one more of n items, or NULL: there are as many as a record may have. */
+static void *
+make_room(void *items, uint64 n, uint64 *room, Size size)
 {
-	KvCached   *cached = arg;
-
-	if (cached->nblocks < cached->blocks_room)
-		cached->blocks[cached->nblocks++] = (KvCachedBlock) {cache_id, number};
+	if (n < *room)
+		return items;
+	if (n >= KV_WARM_MOST)
+		return NULL;
+	*room = Min(Max(*room * 2, KV_WARM_LEAST), KV_WARM_MOST);
+	return items == NULL ? MemoryContextAllocHuge(CurrentMemoryContext, *room * size) :
+		repalloc_huge(items, *room * size);
 }
 
 static void
-note_recent(void *arg, uint32 cache_id, uint64 number)
+note_block(KvCached *cached, uint32 cache_id, uint64 number)
 {
-	note_block(arg, cache_id, number | KV_WARM_RECENT);
+	KvCachedBlock *blocks = make_room(cached->blocks, cached->nblocks, &cached->blocks_room,
+									  sizeof(KvCachedBlock));
+
+	if (blocks == NULL)
+		return;
+	cached->blocks = blocks;
+	blocks[cached->nblocks++] = (KvCachedBlock) {cache_id, number};
 }
 
 static void
-note_frame(void *arg, const KvTierFrame *frame)
+note_frame(KvCached *cached, const KvCachedUnit *frame)
+{
+	KvCachedUnit *frames = make_room(cached->frames, cached->nframes, &cached->frames_room,
+									 sizeof(KvCachedUnit));
+
+	if (frames == NULL)
+		return;
+	cached->frames = frames;
+	frames[cached->nframes++] = *frame;
+}
+
+static void
+note_unit(void *arg, const KvCachedUnit *unit)
 {
 	KvCached   *cached = arg;
 
-	if (cached->nframes < cached->frames_room)
-		cached->frames[cached->nframes++] = *frame;
+	if (unit->valid == 0)
+		note_block(cached, unit->cache_id, unit->number | (unit->recent ? KV_WARM_RECENT : 0));
+	else if (cached->tier_mark != 0)
+		note_frame(cached, unit);
 }
 
 static int
@@ -335,8 +363,8 @@ compare_blocks(const void *a, const void *b)
 static int
 compare_frames(const void *a, const void *b)
 {
-	const KvTierFrame *left = a;
-	const KvTierFrame *right = b;
+	const KvCachedUnit *left = a;
+	const KvCachedUnit *right = b;
 
 	if (left->cache_id != right->cache_id)
 		return left->cache_id < right->cache_id ? -1 : 1;
@@ -376,7 +404,7 @@ make_entry(const KvStore *store, KvCached *cached, char *into)
 	frames = (KvWarmFrame *) (numbers + entry->nblocks);
 	for (; cached->next_frame < cached->nframes; cached->next_frame++)
 	{
-		const KvTierFrame *frame = &cached->frames[cached->next_frame];
+		const KvCachedUnit *frame = &cached->frames[cached->next_frame];
 
 		if (frame->cache_id > store->cache_id)
 			break;
@@ -456,7 +484,7 @@ static void
 write_file(void *arg)
 {
 	List	   *stores = *(List **) arg;
-	KvCached	cached = {.blocks_room = Min(kv_block_room() + kv_recent_room(), KV_WARM_MOST)};
+	KvCached	cached = {0};
 	char	   *file;
 	Size		len = 0;
 	Size		unused_len = 0;
@@ -468,29 +496,21 @@ write_file(void *arg)
 	cached.unused = kv_io_slurp(KV_WARM_PATH, &unused_len);
 	if (cached.unused != NULL && file_problem(cached.unused, unused_len) != NULL)
 		cached.unused = NULL;
-	if (cached.unused != NULL)
-		cached.blocks_room = Min(cached.blocks_room + unused_len / sizeof(uint64), KV_WARM_MOST);
 	cached.tier_mark = kv_tier_mark();
-	cached.frames_room = cached.tier_mark != 0 ? Min(kv_tier_room(), KV_WARM_MOST) : 0;
-	if (cached.blocks_room + cached.frames_room == 0)
-		return;
-	cached.blocks = MemoryContextAllocHuge(CurrentMemoryContext,
-										   Max(cached.blocks_room, 1) * sizeof(KvCachedBlock));
-	cached.frames = MemoryContextAllocHuge(CurrentMemoryContext,
-										   Max(cached.frames_room, 1) * sizeof(KvTierFrame));
-	kv_block_each(note_block, &cached);
-	kv_recent_each(note_recent, &cached);
 	if (cached.unused != NULL)
 	{
 		cached.frames_hold = cached.tier_mark != 0 &&
 			kv_tier_was_marked(((const KvWarmHead *) cached.unused)->tier_mark);
 		if (cached.frames_hold)
 			each_noted(cached.unused, enter_frames, NULL);
-		each_noted(cached.unused, note_noted, &cached);
 	}
-	kv_tier_each(note_frame, &cached);
-	qsort(cached.blocks, cached.nblocks, sizeof(KvCachedBlock), compare_blocks);
-	qsort(cached.frames, cached.nframes, sizeof(KvTierFrame), compare_frames);
+	kv_source_each(note_unit, &cached);
+	if (cached.unused != NULL)
+		each_noted(cached.unused, note_noted, &cached);
+	if (cached.nblocks > 0)
+		qsort(cached.blocks, cached.nblocks, sizeof(KvCachedBlock), compare_blocks);
+	if (cached.nframes > 0)
+		qsort(cached.frames, cached.nframes, sizeof(KvCachedUnit), compare_frames);
 	file = MemoryContextAllocHuge(CurrentMemoryContext, sizeof(KvWarmHead) +
 								  list_length(stores) * sizeof(KvWarmStore) +
 								  cached.nblocks * sizeof(uint64) + cached.nframes *
@@ -527,8 +547,6 @@ read_blocks(KvStore *store, const KvWarmStore *entry, void *arg)
 		uint64		i = (first + n) % entry->nblocks;
 		bool		recent = (numbers[i] & KV_WARM_RECENT) != 0;
 
-		if ((recent ? kv_recent_room() : kv_block_room()) == 0)
-			continue;			/* the cache is off now */
 		if (n % KV_WARM_STEP == 0)
 			kv_stores_unpin_dropped(pinned, store);
 		if (pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED || ShutdownRequestPending)

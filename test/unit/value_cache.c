@@ -290,9 +290,9 @@ static char buffer[KV_BLOCK];
 static void
 begin(void)
 {
-	kv_block_gucs();
+	kv_value_cache.gucs();
 	free(sets);
-	kv_block_attach();
+	kv_value_cache.attach();
 	clocks = realloc(clocks, set_count() * sizeof(*clocks));
 	memset(clocks, 0, set_count() * sizeof(*clocks));
 	s3_begin();

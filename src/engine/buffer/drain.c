@@ -15,7 +15,6 @@
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/base/worker.h"
-#include "engine/cache/cache.h"
 #include "engine/format/format.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"

@@ -298,13 +298,9 @@ kv_buffer_keep(int i)
 
 		/* one call for all adjacent blocks of the same heat */
 		len = KV_BLOCK;
-		while (kv_recent_on() && at + len < buffer->value_used && heat_at(buffer, at + len) == heat)
+		while (at + len < buffer->value_used && heat_at(buffer, at + len) == heat)
 			len += KV_BLOCK;
-		if (kv_recent_on())
-			kv_recent_put(cache_id, buffer->base + at, len, kv_buffer_values(i) + at, heat);
-		else if (heat != KV_COLD)
-			kv_block_keep(cache_id, KV_LOCATION_MAKE(0, buffer->base + at), KV_BLOCK,
-						  kv_buffer_values(i) + at, heat == KV_CACHED);
+		kv_source_put(cache_id, buffer->base + at, len, kv_buffer_values(i) + at, heat);
 	}
 }
 

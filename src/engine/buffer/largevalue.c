@@ -401,10 +401,10 @@ kv_value_write_large(KvStore *store, uint32 shard_id, KvForm form, const char *v
 		memset(memory + bytes, 0, part - bytes);
 		kv_io_write(file, memory, part, kv_offset_of(address) + done, KV_IO_VALUE_WRITE);
 		if (size <= KV_LARGE_VALUE_PART)
-			kv_recent_put(store->cache_id, address, part, memory, KV_COLD);
+			kv_source_put(store->cache_id, address, part, memory, KV_COLD);
 	}
 	/* blocks that kvfdw_prewarm has read there before */
-	kv_block_forget(store->cache_id, address, size, false);
+	kv_source_forget(store->cache_id, address, size, KV_FORGET_REWRITTEN);
 	kv_stat_add(store, KV_COUNT_DEVICE_WRITE_BYTES, size);
 	*location = KV_LOCATION_MAKE(form, address);
 	return true;

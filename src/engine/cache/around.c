@@ -35,8 +35,11 @@
 #include "clock.h"
 #include "engine/base/hash.h"
 #include "engine/base/types.h"
-#include "engine/cache/cache.h"
+#include "engine/cache/internal.h"
 #include "engine/io/io.h"
+#include "engine/shard/shard.h"
+#include "engine/shard/space.h"
+#include "engine/value/value.h"
 
 #define KV_AROUND_KB		64		/* the default */
 #define KV_MOST_AROUND_KB	1024
@@ -93,8 +96,8 @@ check_around(int *value, void **extra, GucSource source)
 	return *value % (KV_BLOCK / 1024) == 0;
 }
 
-void
-kv_around_gucs(void)
+static void
+define_settings(void)
 {
 	DefineCustomIntVariable("kvfdw.read_around",
 							"Sets the size of the piece that is read into the page cache together "
@@ -113,19 +116,19 @@ kv_around_gucs(void)
 #endif
 }
 
-Size
-kv_around_memory(void)
+static Size
+tags_memory(void)
 {
 	return add_size(offsetof(KvAround, tags),
 					mul_size(tag_count(memory_there_is()), sizeof(pg_atomic_uint32)));
 }
 
-void
-kv_around_attach(void)
+static void
+attach(void)
 {
 	bool		found;
 
-	around = ShmemInitStruct("kvfdw read around", kv_around_memory(), &found);
+	around = ShmemInitStruct("kvfdw read around", tags_memory(), &found);
 	if (found)
 		return;
 	around->memory = memory_there_is();
@@ -196,9 +199,17 @@ kv_around_begin(uint32 cache_id, KvAddress address, uint64 table_bytes)
 	return size;
 }
 
-bool
-kv_around_has(uint32 cache_id, KvAddress address)
+static bool
+is_used(void)
 {
+	return kv_io_page_cache;
+}
+
+/* Was the piece with this value read recently? */
+static bool
+had(uint32 cache_id, KvLocation from, uint32 len)
+{
+	KvAddress	address = KV_LOCATION_ADDRESS(from);
 	uint32		mark;
 	pg_atomic_uint32 *place;
 
@@ -208,20 +219,30 @@ kv_around_has(uint32 cache_id, KvAddress address)
 	return was_read(place, mark);
 }
 
-bool
-kv_around_moved(uint32 cache_id, KvAddress address, Size len, uint64 table_bytes)
+/* Reads values that were just moved into the page cache, while memory is unused. */
+static bool
+take_moved(KvStore *store, KvAddress address, const char *blocks, Size len, bool most)
 {
 	uint32		size = around_kb * 1024;
 	TimestampTz now = kv_clock();
+	File		file;
 
-	if (size == 0 || !memory_is_idle(table_bytes))
+	if (!most || size == 0 || !memory_is_idle(kv_space_taken(store)))
 		return false;
 	for (uint64 piece = address / size; piece * size < address + len; piece++)
 	{
 		uint32		mark;
-		pg_atomic_uint32 *place = place_of(cache_id, piece, now, &mark);
+		pg_atomic_uint32 *place = place_of(store->cache_id, piece, now, &mark);
 
 		pg_atomic_write_u32(place, mark);
 	}
+	file = kv_value_cached_file(&store->key, store->cache_id, kv_file_of(address));
+	if (file >= 0)
+		kv_io_want_pages(file, kv_offset_of(address), len);
 	return true;
 }
+
+const KvCache kv_page_pieces = {
+	.gucs = define_settings, .memory = tags_memory, .attach = attach,
+	.mover = {is_used, 0, had, take_moved}
+};

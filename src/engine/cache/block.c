@@ -42,7 +42,7 @@
 #include "engine/base/hash.h"
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
-#include "engine/cache/cache.h"
+#include "engine/cache/internal.h"
 
 #define KV_BLOCK_WAYS	8
 #define KV_BLOCK_GHOSTS	8
@@ -95,8 +95,8 @@ set_count(void)
 	return (uint64) value_cache_mb * 1024 * 1024 / (KV_BLOCK * KV_BLOCK_WAYS);
 }
 
-Size
-kv_block_memory(void)
+static Size
+block_memory(void)
 {
 	return add_size(MAXALIGN(set_count() * sizeof(KvBlockSet)),
 					set_count() * KV_BLOCK_WAYS * KV_BLOCK + KV_BLOCK + sizeof(KvBlockCounts));
@@ -109,8 +109,8 @@ check_value_cache(int *value, void **extra, GucSource source)
 	return true;
 }
 
-void
-kv_block_gucs(void)
+static void
+define_settings(void)
 {
 	kv_share_define("kvfdw.value_cache",
 					"Sets the size of the cache for values that are read by key or in short "
@@ -119,14 +119,14 @@ kv_block_gucs(void)
 					3, &value_cache_mb, GUC_UNIT_MB, check_value_cache);
 }
 
-void
-kv_block_attach(void)
+static void
+attach(void)
 {
 	bool		found;
 
 	if (set_count() == 0)
 		return;
-	sets = ShmemInitStruct("kvfdw value cache", kv_block_memory(), &found);
+	sets = ShmemInitStruct("kvfdw value cache", block_memory(), &found);
 	all_blocks = (char *) TYPEALIGN(KV_BLOCK, sets + set_count());
 	counts = (KvBlockCounts *) (all_blocks + set_count() * KV_BLOCK_WAYS * KV_BLOCK);
 	if (found)
@@ -519,30 +519,31 @@ kv_block_has(uint32 cache_id, KvLocation location, uint32 len)
 	return touched_by(location, len, &touched) && holds_all(cache_id, &touched);
 }
 
-void
-kv_block_warm(uint32 cache_id, KvAddress address, const char *block)
+static void
+warm_block(uint32 cache_id, KvAddress address, const char *block)
 {
 	if (set_count() > 0)
 		(void) keep_block(cache_id, address / KV_BLOCK, block, KV_WANTED);
 }
 
-uint64
-kv_block_room(void)
+static uint64
+capacity(void)
 {
 	return set_count() * KV_BLOCK_WAYS;
 }
 
-void
-kv_block_each(void (*each) (void *arg, uint32 cache_id, uint64 number), void *arg)
+static void
+each_block(void (*each) (void *arg, const KvCachedUnit *unit), void *arg)
 {
 	for (uint64 set = 0; set < set_count(); set++)
 	{
 		for (int way = 0; way < KV_BLOCK_WAYS; way++)
 		{
 			const KvBlockEntry *entry = &sets[set].entries[way];
+			KvCachedUnit unit = {.cache_id = entry->cache_id, .number = entry->blockno};
 
-			if (entry->cache_id != 0)
-				each(arg, entry->cache_id, entry->blockno);
+			if (unit.cache_id != 0)
+				each(arg, &unit);
 		}
 	}
 }
@@ -589,15 +590,15 @@ kv_block_lose(uint32 cache_id, KvLocation location, uint32 len)
 	}
 }
 
-void
-kv_block_forget(uint32 cache_id, KvAddress address, uint64 len, bool shared)
+static void
+forget_blocks(uint32 cache_id, KvAddress address, uint64 len, KvForget why)
 {
 	if (set_count() == 0)
 		return;
 	for (uint64 blockno = address / KV_BLOCK; blockno < (address + len + KV_BLOCK - 1) / KV_BLOCK;
 		 blockno++)
 	{
-		if (shared)
+		if (why == KV_FORGET_SHARED)
 			cool_block(cache_id, blockno);
 		else
 			(void) lose_block(cache_id, blockno);
@@ -626,13 +627,14 @@ count_blocks(uint64 *entered, uint64 *used)
 	*entered = changes - lost;
 }
 
-void
-kv_block_stats(KvCacheStats *stats)
+static void
+get_stats(KvCacheStats *stats)
 {
 	uint64		entered;
 	uint64		used;
 
 	stats->block_size = KV_BLOCK;
+	stats->dropped = KV_NO_COUNT;
 	stats->enabled = set_count() > 0;
 	if (!stats->enabled)
 		return;
@@ -646,8 +648,8 @@ kv_block_stats(KvCacheStats *stats)
 	stats->used_bytes = used * KV_BLOCK;
 }
 
-void
-kv_block_stats_reset(void)
+static void
+reset_stats(void)
 {
 	uint64		entered;
 	uint64		used;
@@ -667,3 +669,11 @@ kv_block_takes(KvLocation location, uint32 len)
 
 	return touched_by(location, len, &touched);
 }
+
+const KvCache kv_value_cache = {
+	.name = "value cache", .counter = KV_COUNT_CACHE_HITS,
+	.gucs = define_settings, .memory = block_memory, .attach = attach,
+	.forget = forget_blocks,
+	.room = capacity, .each = each_block, .warm = warm_block,
+	.stats = get_stats, .stats_reset = reset_stats
+};

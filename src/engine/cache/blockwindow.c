@@ -33,7 +33,7 @@
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/base/worker.h"
-#include "engine/cache/cache.h"
+#include "engine/cache/window.h"
 #include "engine/io/io.h"
 
 #define KV_BLOCK_WINDOW_LEAST		16 /* least number of windows of a cache with block windows */

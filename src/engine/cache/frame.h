@@ -4,7 +4,7 @@
  *
  *		FREE ──first block of its addresses──▸ FILLED ──dropped, or the hand reaches it──▸ FREE
  *
- * Callers: recent.c and tier.c.
+ * Callers: recent.c and tier.c.  No other module includes this file.
  * Locks: A process that changes frames holds the ring's lock.  Readers take none: they find the
  * frame, note its sequence (odd while the frame is given to other addresses), check the bits, read,
  * and compare the sequence.  The chain that leads to a frame may change during a search.  The

@@ -23,7 +23,7 @@
 #include "storage/pg_shmem.h"
 #include "utils/memutils.h"
 
-#include "engine/cache/cache.h"
+#include "engine/cache/window.h"
 
 #define HUGE_PAGE		((uintptr_t) 2 * 1024 * 1024)
 

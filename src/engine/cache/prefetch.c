@@ -36,7 +36,7 @@
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/base/worker.h"
-#include "engine/cache/cache.h"
+#include "engine/cache/window.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
 #include "engine/value/value.h"

@@ -20,7 +20,7 @@
 #include "clock.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
-#include "engine/cache/cache.h"
+#include "engine/cache/window.h"
 #include "engine/io/io.h"
 
 #define KV_RANGE_NAP_MS			10

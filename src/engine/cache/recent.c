@@ -23,8 +23,8 @@
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
-#include "engine/cache/cache.h"
 #include "engine/cache/frame.h"
+#include "engine/cache/internal.h"
 
 static int	recent_cache_mb;
 
@@ -54,8 +54,8 @@ check_recent_cache(int *value, void **extra, GucSource source)
 	return true;
 }
 
-void
-kv_recent_gucs(void)
+static void
+define_settings(void)
 {
 	kv_share_define("kvfdw.recent_ring",
 					"Sets the size of the cache for values that were written last.",
@@ -63,8 +63,8 @@ kv_recent_gucs(void)
 					1, &recent_cache_mb, GUC_UNIT_MB, check_recent_cache);
 }
 
-Size
-kv_recent_memory(void)
+static Size
+ring_memory(void)
 {
 	if (frame_count() == 0)
 		return 0;
@@ -72,15 +72,15 @@ kv_recent_memory(void)
 					add_size(mul_size(frame_count(), KV_FRAME_SIZE), KV_BLOCK));
 }
 
-void
-kv_recent_attach(void)
+static void
+attach(void)
 {
 	bool		found;
 	char	   *memory;
 
 	if (frame_count() == 0)
 		return;
-	memory = ShmemInitStruct("kvfdw recent ring", kv_recent_memory(), &found);
+	memory = ShmemInitStruct("kvfdw recent ring", ring_memory(), &found);
 	recent = (KvRecent *) memory;
 	if (!found)
 	{
@@ -170,8 +170,8 @@ kv_recent_put(uint32 cache_id, KvAddress address, uint32 len, const char *bytes,
 	LWLockRelease(&ring.control->lock);
 }
 
-void
-kv_recent_warm(uint32 cache_id, KvAddress address, const char *block)
+static void
+warm_block(uint32 cache_id, KvAddress address, const char *block)
 {
 	uint64		number = address / KV_FRAME_SIZE;
 	uint32		from = address % KV_FRAME_SIZE;
@@ -281,16 +281,17 @@ kv_recent_wrong(void)
 	pg_atomic_fetch_add_u64(&ring.control->errors, 1);
 }
 
-void
-kv_recent_stats(KvCacheStats *stats)
+static void
+get_stats(KvCacheStats *stats)
 {
 	stats->enabled = ring.control != NULL;
 	stats->block_size = KV_FRAME_SIZE;
+	stats->dropped = KV_NO_COUNT;
 	kv_frames_stats(&ring, stats);
 }
 
-void
-kv_recent_stats_reset(void)
+static void
+reset_stats(void)
 {
 	kv_frames_stats_reset(&ring);
 	if (recent != NULL)
@@ -309,14 +310,14 @@ kv_recent_on(void)
 	return ring.control != NULL;
 }
 
-uint64
-kv_recent_room(void)
+static uint64
+capacity(void)
 {
 	return (uint64) ring.n * KV_FRAME_BLOCKS;
 }
 
-void
-kv_recent_each(void (*each) (void *arg, uint32 cache_id, uint64 number), void *arg)
+static void
+each_block(void (*each) (void *arg, const KvCachedUnit *unit), void *arg)
 {
 	for (uint32 i = 0; i < ring.n; i++)
 	{
@@ -324,8 +325,13 @@ kv_recent_each(void (*each) (void *arg, uint32 cache_id, uint64 number), void *a
 
 		for (int block = 0; valid != 0; block++, valid >>= 1)
 		{
+			KvCachedUnit unit = {
+				.cache_id = ring.frames[i].cache_id,
+				.number = ring.frames[i].number * KV_FRAME_BLOCKS + block, .recent = true
+			};
+
 			if (valid & 1)
-				each(arg, ring.frames[i].cache_id, ring.frames[i].number * KV_FRAME_BLOCKS + block);
+				each(arg, &unit);
 		}
 	}
 }
@@ -394,3 +400,10 @@ kv_recent_may_have(uint32 cache_id, KvAddress address)
 	return ring.control != NULL &&
 		kv_frame_find(&ring, cache_id, address / KV_FRAME_SIZE, 0) != KV_NO_FRAME;
 }
+
+const KvCache kv_recent_ring = {
+	.name = "recent ring", .counter = KV_COUNT_RECENT_HITS,
+	.gucs = define_settings, .memory = ring_memory, .attach = attach,
+	.room = capacity, .each = each_block, .warm = warm_block,
+	.stats = get_stats, .stats_reset = reset_stats
+};

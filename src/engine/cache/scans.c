@@ -27,7 +27,7 @@
 #include "clock.h"
 #include "engine/base/types.h"
 #include "engine/base/worker.h"
-#include "engine/cache/cache.h"
+#include "engine/cache/window.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
 

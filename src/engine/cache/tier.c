@@ -14,7 +14,7 @@
  * up, leaving frames are dropped; no process waits for a cache.
  *
  * A compaction also puts moved values into the tier, at their new addresses, if they were in the
- * tier or in the ring (kv_tier_put).  Readers ask no more for the old addresses, which leave the
+ * tier or in the ring (take_moved).  Readers ask no more for the old addresses, which leave the
  * tier with age.
  *
  * The file is divided into frames (frame.h).  Before a frame is written it is dropped.  A process
@@ -49,10 +49,12 @@
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/base/worker.h"
-#include "engine/cache/cache.h"
 #include "engine/cache/frame.h"
+#include "engine/cache/internal.h"
 #include "engine/engine.h"
 #include "engine/io/io.h"
+#include "engine/shard/shard.h"
+#include "register.h"
 
 #define KV_TIER_NAP_MS	1000
 #define KV_TIER_START_MS	100		/* interval between checks for a writer */
@@ -60,6 +62,7 @@
 #define KV_TIER_LOCK_MS	10	/* at a stop: interval between checks whether the writer has ended */
 #define KV_TIER_LOCKS	500		/* maximum number of such checks */
 
+#define KV_TIER_PUT		(256 * 1024)	/* bytes that a compaction puts at once: whole frames */
 #define KV_TIER_TURN_MS	100		/* a compaction waits so long for writes by others */
 
 #define KV_TIER_MAGIC	0x4b565449	/* "KVTI" */
@@ -112,7 +115,7 @@ static int	tier_lock = -1;		/* the writer's lock on the file */
 static uint32
 frame_count(void)
 {
-	return tier_path == NULL || tier_path[0] == '\0' || kv_recent_memory() == 0 ? 0 :
+	return tier_path == NULL || tier_path[0] == '\0' || kv_recent_ring.memory() == 0 ? 0 :
 		(uint32) tier_size_mb * (1024 * 1024 / KV_FRAME_SIZE) - 1;
 }
 
@@ -141,8 +144,8 @@ check_path(char **path, void **extra, GucSource source)
 	return false;
 }
 
-void
-kv_tier_gucs(void)
+static void
+define_settings(void)
 {
 	DefineCustomStringVariable("kvfdw.tier_path",
 							   "Sets the file of the second tier, a cache on a fast local device.",
@@ -157,21 +160,21 @@ kv_tier_gucs(void)
 							PGC_POSTMASTER, GUC_UNIT_MB, NULL, NULL, NULL);
 }
 
-Size
-kv_tier_memory(void)
+static Size
+tier_memory(void)
 {
 	return frame_count() == 0 ? 0
 		: add_size(MAXALIGN(sizeof(KvTier)), kv_frames_size(frame_count()));
 }
 
-void
-kv_tier_attach(void)
+static void
+attach(void)
 {
 	bool		found;
 
 	if (frame_count() == 0)
 		return;
-	tier = ShmemInitStruct("kvfdw tier", kv_tier_memory(), &found);
+	tier = ShmemInitStruct("kvfdw tier", tier_memory(), &found);
 	if (!found)
 	{
 		memset(tier, 0, sizeof(*tier));
@@ -182,8 +185,8 @@ kv_tier_attach(void)
 	kv_frames_attach(&ring, (char *) tier + MAXALIGN(sizeof(KvTier)), frame_count(), found);
 }
 
-bool
-kv_tier_wanted(void)
+static bool
+is_wanted(void)
 {
 	return frame_count() > 0;
 }
@@ -195,8 +198,8 @@ kv_tier_count_hits(uint64 n)
 		pg_atomic_fetch_add_u64(&tier->hits, n);
 }
 
-void
-kv_tier_stats(KvCacheStats *stats)
+static void
+get_stats(KvCacheStats *stats)
 {
 	stats->block_size = KV_FRAME_SIZE;
 	kv_frames_stats(&ring, stats);
@@ -207,8 +210,8 @@ kv_tier_stats(KvCacheStats *stats)
 	stats->dropped = kv_recent_dropped();
 }
 
-void
-kv_tier_stats_reset(void)
+static void
+reset_stats(void)
 {
 	kv_frames_stats_reset(&ring);
 	if (tier != NULL)
@@ -361,10 +364,10 @@ kv_tier_drop(const KvTierPlace *place)
 	}
 }
 
-void
-kv_tier_forget(uint32 cache_id, KvAddress address, uint64 len)
+static void
+forget_frames(uint32 cache_id, KvAddress address, uint64 len, KvForget why)
 {
-	if (tier == NULL)
+	if (tier == NULL || why != KV_FORGET_LEFT)
 		return;
 	for (uint64 number = address / KV_FRAME_SIZE; number <= (address + len - 1) / KV_FRAME_SIZE;
 		 number++)
@@ -448,23 +451,18 @@ kv_tier_mark(void)
 	return written ? foot.stamp : 0;
 }
 
-uint64
-kv_tier_room(void)
-{
-	return ring.n;
-}
-
-void
-kv_tier_each(void (*each) (void *arg, const KvTierFrame *frame), void *arg)
+static void
+each_frame(void (*each) (void *arg, const KvCachedUnit *unit), void *arg)
 {
 	for (uint32 i = 0; i < ring.n; i++)
 	{
 		const KvFrame *frame = &ring.frames[i];
-		KvTierFrame one;
+		KvCachedUnit one = {.frame = i};
 
 		LWLockAcquire(&ring.control->lock, LW_SHARED);
-		one = (KvTierFrame) {frame->cache_id, i, frame->number,
-							 pg_atomic_read_u32(&ring.frames[i].valid)};
+		one.cache_id = frame->cache_id;
+		one.number = frame->number;
+		one.valid = pg_atomic_read_u32(&ring.frames[i].valid);
 		LWLockRelease(&ring.control->lock);
 		if (one.cache_id != 0 && one.valid != 0)
 			each(arg, &one);
@@ -489,7 +487,7 @@ kv_tier_was_marked(uint64 stamp)
 }
 
 void
-kv_tier_enter(const KvTierFrame *frame)
+kv_tier_enter(const KvCachedUnit *frame)
 {
 	if (frame->frame >= ring.n)
 		return;
@@ -726,16 +724,33 @@ may_have_turn(void)
 	return true;
 }
 
-void
-kv_tier_put(uint32 cache_id, KvAddress address, const char *blocks, Size len, bool displaces)
+/* Is a value here, or about to come here? */
+static bool
+has_or_will(uint32 cache_id, KvLocation from, uint32 len)
 {
+	KvAddress	address = KV_LOCATION_ADDRESS(from);
+	KvTierPlace place;
+
+	return kv_tier_find(cache_id, address, len, &place) ||
+		kv_recent_may_have(cache_id, address);
+}
+
+/*
+ * Puts moved values into the tier, if there is one.  Otherwise readers would look for them here in
+ * vain, and value files may be slow.  Unless most of them were here, does so only if nothing is
+ * evicted for them.  Skips them if another process writes to the tier for long.
+ */
+static bool
+take_moved(KvStore *store, KvAddress address, const char *blocks, Size len, bool displaces)
+{
+	uint32		cache_id = store->cache_id;
 	uint64		first = address / KV_FRAME_SIZE;
 	uint64		last = (address + len - 1) / KV_FRAME_SIZE;
 
 	Assert(address % KV_BLOCK == 0 && len % KV_BLOCK == 0 && len > 0 &&
 		   last - first < KV_LEAVING_FRAMES);
 	if (tier == NULL || !may_have_turn())
-		return;
+		return true;
 	if (may_write() && (displaces || are_free(last - first + 1)) &&
 		write_frames(blocks, len, address % KV_FRAME_SIZE, last - first + 1))
 	{
@@ -748,6 +763,7 @@ kv_tier_put(uint32 cache_id, KvAddress address, const char *blocks, Size len, bo
 		}
 	}
 	LWLockRelease(&tier->writing);
+	return true;
 }
 
 static void
@@ -780,3 +796,25 @@ kv_tier_writer_main(Datum arg)
 	}
 	proc_exit(1);				/* the postmaster starts it again, unless the server stops */
 }
+
+static void
+register_writer(void)
+{
+	BackgroundWorker worker;
+
+	if (!is_wanted())
+		return;
+	kv_worker_describe(&worker, "kvfdw tier", "kv_tier_writer_main");
+	worker.bgw_flags = BGWORKER_SHMEM_ACCESS;
+	worker.bgw_start_time = BgWorkerStart_PostmasterStart;
+	kv_register_worker(&worker, "The second-tier cache stays empty.");
+}
+
+const KvCache kv_second_tier = {
+	.name = "tier", .counter = KV_OWN_COUNTER,
+	.gucs = define_settings, .memory = tier_memory, .attach = attach, .workers = register_writer,
+	.forget = forget_frames,
+	.mover = {is_wanted, KV_TIER_PUT, has_or_will, take_moved},
+	.each = each_frame,
+	.stats = get_stats, .stats_reset = reset_stats
+};

@@ -11,7 +11,7 @@
 #include "miscadmin.h"
 
 #include "engine/base/progress.h"
-#include "engine/cache/cache.h"
+#include "engine/cache/internal.h"
 #include "engine/io/io.h"
 #include "engine/value/value.h"
 
@@ -68,9 +68,11 @@ read_added(KvWarming *warming)
 			if ((warming->asked[i] >> (at / KV_BLOCK) & 1) == 0)
 				continue;
 			if (warming->recent)
-				kv_recent_warm(warming->cache_id, warming->addresses[i] + at, read->buffer + at);
+				kv_recent_ring.warm(warming->cache_id, warming->addresses[i] + at,
+									read->buffer + at);
 			else
-				kv_block_warm(warming->cache_id, warming->addresses[i] + at, read->buffer + at);
+				kv_value_cache.warm(warming->cache_id, warming->addresses[i] + at,
+									read->buffer + at);
 			warming->kept++;
 		}
 		kv_progress_add(read->len);
@@ -96,6 +98,8 @@ kv_warming_add(KvWarming *warming, KvAddress address, bool recent)
 {
 	int			i;
 
+	if ((recent ? kv_recent_ring.room() : kv_value_cache.room()) == 0)
+		return;
 	if (recent != warming->recent)
 		read_added(warming);
 	warming->recent = recent;

@@ -12,7 +12,7 @@
 #include "clock.h"
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
-#include "engine/cache/cache.h"
+#include "engine/cache/window.h"
 #include "engine/engine.h"
 
 KvWindowCache    *kv_window_cache;

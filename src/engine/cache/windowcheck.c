@@ -10,7 +10,7 @@
 #include "utils/builtins.h"
 
 #include "engine/base/types.h"
-#include "engine/cache/cache.h"
+#include "engine/cache/window.h"
 
 PG_FUNCTION_INFO_V1(kvfdw_range_problem);
 PGDLLEXPORT Datum kvfdw_range_problem(PG_FUNCTION_ARGS);

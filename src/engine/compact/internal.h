@@ -218,8 +218,7 @@ extern void kv_slice_write(KvSlice *slice);
 /* ---- keep.c ---- */
 /* for a value that has been moved, while its image exists */
 extern void kv_keep_value(KvSlice *slice, const KvMoving *value);
-extern void kv_keep_pages(const KvSlice *slice);	/* after all values of a slice were moved */
-extern void kv_keep_tier(const KvSlice *slice);	/* after all values of a slice were moved */
+extern void kv_keep_slice(const KvSlice *slice);	/* after all values of a slice were moved */
 /* after entries name the new addresses: reads some noted blocks.  False: none is left */
 extern bool kv_keep_some(KvSlice *slice);
 

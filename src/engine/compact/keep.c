@@ -2,17 +2,12 @@
  * keep.c
  *		Keeps moved values cached, at their new addresses.
  *
- *	value cache		While the job runs, entries name the old addresses and readers find the values
- *					there. A cached value is also cached at its new address if there is free
- *					memory; nothing is evicted for it. Other blocks are noted. When entries name
- *					the new addresses, the old blocks have left the cache (flush/), and the noted
- *					blocks are read.
- *	recent ring		Values read at old addresses count as read at their new ones.
- *	second tier		A piece of the output goes to the tier if some of it was there or in the
- *					recent ring, and either most of it was or the tier has free space. Otherwise
- *					readers would look for it there in vain, and value files may be slow.
- *	page cache		If most of the values that a slice has moved were there, all its values go
- *					there.
+ * While the job runs, entries name the old addresses and readers find the values there.  A value in
+ * the value cache is also cached at its new address if there is free memory; nothing is evicted for
+ * it.  Other blocks are noted.  When entries name the new addresses, the old blocks have left the
+ * cache (flush/), and the noted blocks are read.
+ *
+ * Other caches take whole parts of the output, if they had enough of its values.
  */
 #include "postgres.h"
 
@@ -23,11 +18,7 @@
 #include "engine/base/types.h"
 #include "engine/cache/cache.h"
 #include "engine/compact/internal.h"
-#include "engine/io/io.h"
-#include "engine/shard/space.h"
-#include "engine/value/value.h"
 
-#define KV_TIER_PUT		(256 * 1024)	/* bytes that go to the second tier at once: whole frames */
 #define KV_KEEP_STEP	4096	/* number of blocks that are read at once */
 
 /* Notes a block to be read; once there are more than the cache can hold, a random sample. */
@@ -42,9 +33,9 @@ note(KvKept *kept, KvAddress block)
 	kept->seen++;
 	if (kept->n == kept->room)
 	{
-		if (kept->room < kv_block_room())
+		if (kept->room < kv_source_room())
 		{
-			kept->room = Min(Max(kept->room * 2, 1024), kv_block_room());
+			kept->room = Min(Max(kept->room * 2, 1024), kv_source_room());
 			kept->blocks = kept->blocks == NULL ? palloc(kept->room * sizeof(KvAddress)) :
 				repalloc_huge(kept->blocks, kept->room * sizeof(KvAddress));
 		}
@@ -62,77 +53,22 @@ note(KvKept *kept, KvAddress block)
 void
 kv_keep_value(KvSlice *slice, const KvMoving *value)
 {
-	uint32		cache_id = slice->store->cache_id;
-	KvLocation	to = kv_new_location(value);
 	KvAddress	first = TYPEALIGN_DOWN(KV_BLOCK, value->to);
-	const char *blocks;
 
-	if (value->at == NULL)
+	if (value->at == NULL ||
+		kv_source_moved(slice->store->cache_id, value->from, kv_new_location(value), value->len,
+						value->at - (value->to - first)))
 		return;
-	blocks = value->at - (value->to - first);
-	if (kv_block_has(cache_id, value->from, value->len))
-	{
-		if (kv_block_keep_too(cache_id, to, value->len, blocks))
-			return;
-		for (KvAddress block = first; block < value->to + value->len; block += KV_BLOCK)
-			note(&slice->kept, block);
-	}
-	else if (kv_recent_heat(cache_id, KV_LOCATION_ADDRESS(value->from), value->len) != KV_COLD)
-		kv_block_keep(cache_id, to, value->len, blocks, false);
-}
-
-void
-kv_keep_pages(const KvSlice *slice)
-{
-	uint64		moved = 0;
-	uint64		had = 0;
-
-	if (!kv_io_page_cache)
-		return;
-	for (int i = 0; i < slice->nvalues; i++)
-	{
-		const KvMoving *value = &slice->values[i];
-
-		if (!value->moved)
-			continue;
-		moved += value->len;
-		if (kv_around_has(slice->store->cache_id, KV_LOCATION_ADDRESS(value->from)))
-			had += value->len;
-	}
-	if (2 * had <= moved)
-		return;
-	for (int i = 0; i < slice->nextents; i++)
-	{
-		const KvExtentOut *extent = &slice->extents[i];
-		File		file;
-
-		if (!kv_around_moved(slice->store->cache_id, extent->begin, extent->len,
-							 kv_space_taken(slice->store)))
-			return;
-		file = kv_value_cached_file(&slice->store->key, slice->store->cache_id,
-									kv_file_of(extent->begin));
-		if (file >= 0)
-			kv_io_want_pages(file, kv_offset_of(extent->begin), extent->len);
-	}
-}
-
-/* Is a value in the second tier, or about to go there? */
-static bool
-is_in_tier(const KvSlice *slice, const KvMoving *value)
-{
-	KvAddress	from = KV_LOCATION_ADDRESS(value->from);
-	KvTierPlace place;
-
-	return kv_tier_find(slice->store->cache_id, from, value->len, &place) ||
-		kv_recent_may_have(slice->store->cache_id, from);
+	for (KvAddress block = first; block < value->to + value->len; block += KV_BLOCK)
+		note(&slice->kept, block);
 }
 
 /*
- * The bytes in the tier of the values from *next on whose new addresses are before the end.  Moves
- * *next to the first value after these.
+ * The bytes that a cache had of the values from *next on whose new addresses are before the end.
+ * Moves *next to the first value after these.  *moved: the bytes of all.
  */
 static uint64
-bytes_in_tier(const KvSlice *slice, KvAddress end, int *next, uint64 *moved)
+bytes_had(const KvSlice *slice, const KvMover *mover, KvAddress end, int *next, uint64 *moved)
 {
 	uint64		had = 0;
 
@@ -141,41 +77,54 @@ bytes_in_tier(const KvSlice *slice, KvAddress end, int *next, uint64 *moved)
 	{
 		const KvMoving *value = &slice->values[*next];
 
-		if (!value->moved || value->at == NULL)
+		if (!value->moved || (value->at == NULL && mover->at_once > 0))
 			continue;
 		*moved += value->len;
-		if (is_in_tier(slice, value))
+		if (mover->had(slice->store->cache_id, value->from, value->len))
 			had += value->len;
 	}
 	return had;
 }
 
-void
-kv_keep_tier(const KvSlice *slice)
+/* Gives the output to a cache, in parts. */
+static void
+keep_in(const KvSlice *slice, const KvMover *mover)
 {
 	int			next = 0;
+	uint64		moved = 0;
+	uint64		had = 0;
 
-	if (!kv_tier_wanted())
-		return;
+	if (mover->at_once == 0)
+		had = bytes_had(slice, mover, PG_UINT64_MAX, &next, &moved);
 	for (int i = 0; i < slice->nextents; i++)
 	{
 		const KvExtentOut *extent = &slice->extents[i];
 		KvAddress	end = extent->begin + TYPEALIGN(KV_BLOCK, extent->len);
 		KvAddress	part;
 
-		/* the tier takes as many bytes at once */
 		for (KvAddress at = extent->begin; at < end; at = part)
 		{
-			uint64		moved;
-			uint64		had;
-
-			part = Min(end, (at / KV_TIER_PUT + 1) * KV_TIER_PUT);
-			had = bytes_in_tier(slice, part, &next, &moved);
-			if (had > 0)
-				kv_tier_put(slice->store->cache_id, at, extent->at + (at - extent->begin),
-							part - at, 2 * had > moved);
+			part = end;
+			if (mover->at_once > 0)
+			{
+				part = Min(end, (at / mover->at_once + 1) * mover->at_once);
+				had = bytes_had(slice, mover, part, &next, &moved);
+			}
+			if (had > 0 &&
+				!mover->take(slice->store, at, extent->at + (at - extent->begin), part - at,
+							 2 * had > moved))
+				return;
 		}
 	}
+}
+
+void
+kv_keep_slice(const KvSlice *slice)
+{
+	const KvMover *mover;
+
+	for (int n = 0; (mover = kv_source_mover(n)) != NULL; n++)
+		keep_in(slice, mover);
 }
 
 static int

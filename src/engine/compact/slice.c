@@ -27,7 +27,6 @@
 #include "engine/base/key.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
-#include "engine/cache/cache.h"
 #include "engine/compact/internal.h"
 #include "engine/value/value.h"
 
@@ -523,8 +522,7 @@ kv_slice_write(KvSlice *slice)
 	read_values(slice);
 	write_values(slice);
 	note_moved(slice);
-	kv_keep_pages(slice);
-	kv_keep_tier(slice);
+	kv_keep_slice(slice);
 	slice->nvalues = slice->nextents = 0;
 	slice->image_used = slice->streamed = 0;
 	resetStringInfo(&slice->keys);

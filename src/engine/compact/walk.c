@@ -12,7 +12,7 @@
 #include "engine/base/key.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
-#include "engine/cache/cache.h"
+#include "engine/cache/reader.h"
 #include "engine/compact/internal.h"
 #include "engine/flush/survive.h"
 #include "engine/io/io.h"

@@ -362,7 +362,7 @@ describe_merged(KvMerge *merge, const KvShard *before, KvManifest *manifest)
 		kv_moves_describe(merge->moves, merge->counts, manifest);
 }
 
-/* Value files that have left the list are dropped from the value cache and the second tier. */
+/* Value files that have left the list are dropped from caches. */
 static void
 forget_cached(const KvStore *store, const KvCounts *counts)
 {
@@ -372,9 +372,8 @@ forget_cached(const KvStore *store, const KvCounts *counts)
 
 		if (!value_file->leaves)
 			continue;
-		kv_block_forget(store->cache_id, value_file->address, value_file->used, value_file->shared);
-		if (!value_file->shared)
-			kv_tier_forget(store->cache_id, value_file->address, value_file->used);
+		kv_source_forget(store->cache_id, value_file->address, value_file->used,
+						 value_file->shared ? KV_FORGET_SHARED : KV_FORGET_LEFT);
 	}
 }
 

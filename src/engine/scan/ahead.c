@@ -42,19 +42,6 @@ make_blocks(const KvScan *scan, KvBlocks *list, int room)
 	list->blocks = MemoryContextAlloc(scan->batch_context, room * sizeof(uint64));
 }
 
-/* Is a value in the recent ring or the value cache, as far as is known, or in the second tier? */
-static bool
-is_near(const KvScan *scan, const KvVersion *version)
-{
-	uint32		cache_id = scan->store->cache_id;
-	KvAddress	address = KV_LOCATION_ADDRESS(version->location);
-	KvTierPlace place;
-
-	return kv_recent_may_have(cache_id, address) ||
-		kv_block_has(cache_id, version->location, version->len) ||
-		kv_tier_find(cache_id, address, version->len, &place);
-}
-
 /* Adds the blocks of a value, if block windows take it; false: there is no capacity. */
 static bool
 add_blocks(KvBlocks *list, const KvVersion *version)
@@ -104,11 +91,9 @@ ask_for_batch(KvScan *scan)
 	for (int i = 0; i < scan->nrows; i++)
 	{
 		const KvBatchRow *row = &scan->rows[i];
-		KvTierPlace place;
 
 		if (row->value == NULL &&
-			!kv_tier_find(scan->store->cache_id, KV_LOCATION_ADDRESS(row->version.location),
-						  row->version.len, &place))
+			!kv_source_has(scan->store->cache_id, row->version.location, row->version.len, false))
 			(void) add_blocks(&list, &row->version);
 	}
 	ask_for(scan, &list, true);
@@ -158,7 +143,7 @@ look(KvScan *scan, KvBlocks *list, uint64 rows)
 		}
 		address = KV_LOCATION_ADDRESS(row.version.location);
 		if (row.present && (address < unwritten.begin || address >= unwritten.end) &&
-			!is_near(scan, &row.version))
+			!kv_source_has(scan->store->cache_id, row.version.location, row.version.len, true))
 			more = add_blocks(list, &row.version);
 		if (!more)
 			break;

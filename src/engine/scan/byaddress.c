@@ -30,7 +30,7 @@
 
 #include "compat.h"
 #include "engine/base/types.h"
-#include "engine/cache/cache.h"
+#include "engine/cache/reader.h"
 #include "engine/engine.h"
 #include "engine/scan/internal.h"
 #include "engine/shard/shard.h"

@@ -12,6 +12,7 @@
 
 #include "engine/base/types.h"
 #include "engine/cache/cache.h"
+#include "engine/cache/reader.h"
 #include "engine/engine.h"
 #include "engine/index/run.h"
 #include "engine/index/runmerge.h"
@@ -26,23 +27,6 @@
 #define KV_ITEMS_MOST		4096
 /* maximum number of rows of a range that is read in one batch, and cached */
 #define KV_SMALL_RANGE		256
-
-/* One row of a batch. */
-typedef struct KvBatchRow
-{
-	KvVersion	version;
-	int			keylen;
-	const uint8 *key;
-	const char *value;			/* NULL: not read yet, or the read failed */
-	int			result;			/* of a failed read: the number of bytes, or -errno */
-	bool		present;
-	bool		verified;
-	bool		headed;			/* a varlena header fits before value */
-	bool		no_tier;		/* its value was not in the second tier when it was read there */
-	bool		direct;	/* bypass the page cache, through which the value could not be read */
-	bool		wrong_pages;	/* the page cache had wrong bytes */
-	int			problem;		/* SQLSTATE if a forgiving scan cannot read the value; else 0 */
-} KvBatchRow;
 
 typedef struct KvAddressOrder KvAddressOrder;
 

@@ -13,7 +13,7 @@
 #include "engine/base/shared.h"
 #include "engine/base/key.h"
 #include "engine/base/types.h"
-#include "engine/cache/cache.h"
+#include "engine/cache/reader.h"
 #include "engine/index/memtable.h"
 #include "engine/index/run.h"
 #include "engine/scan/internal.h"

@@ -18,7 +18,7 @@
 
 #include "engine/base/key.h"
 #include "engine/base/types.h"
-#include "engine/cache/cache.h"
+#include "engine/cache/reader.h"
 #include "engine/engine.h"
 #include "engine/scan/internal.h"
 #include "engine/shard/shard.h"

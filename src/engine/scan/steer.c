@@ -26,7 +26,7 @@
 #include <math.h>
 
 #include "engine/base/types.h"
-#include "engine/cache/cache.h"
+#include "engine/cache/reader.h"
 #include "engine/scan/internal.h"
 #include "engine/shard/shard.h"
 #include "engine/buffer/buffer.h"
@@ -43,7 +43,7 @@
 static uint64
 cache_bytes(void)
 {
-	return (uint64) kv_window_cache->nwindows * KV_WINDOW_SIZE;
+	return (uint64) kv_window_number() * KV_WINDOW_SIZE;
 }
 
 /*
@@ -353,7 +353,7 @@ enter_segment(KvScan *scan, uint32 shard_id, uint64 segment, double bytes_left, 
 	KvSteering *steering = &scan->steering;
 	KvWant		wants[KV_WANTS];
 	KvExtents	extents;
-	int			most = Min(KV_WANTS, kv_window_cache->nwindows / KV_SEGMENT_PIECES);
+	int			most = Min(KV_WANTS, kv_window_number() / KV_SEGMENT_PIECES);
 	int			here;
 	int			n;
 
@@ -379,7 +379,7 @@ bool
 kv_shard_scattered(KvStore *store, uint32 shard_id)
 {
 	KvShard    *shard = kv_shard(store, shard_id);
-	uint64		room = kv_window_cache != NULL ? cache_bytes() : 0;
+	uint64		room = cache_bytes();
 
 	/* an estimate without the lock; the reader of the values checks again under the lock */
 	return kv_shard_value_bytes(shard) > Max(room, KV_WINDOW_SIZE) &&
@@ -393,7 +393,7 @@ kv_steer_by_address(KvScan *scan, uint32 shard_id, KvAddress address, KvAddress 
 	KvSteering *steering = &scan->steering;
 	uint64		segment = address / KV_SEGMENT_SIZE;
 
-	if (kv_window_cache == NULL || kv_window_cache->nwindows < 2 * KV_SEGMENT_PIECES)
+	if (kv_window_number() < 2 * KV_SEGMENT_PIECES)
 		return;
 	if (scan->reader.shard != shard_id || scan->reader.seen == NULL)
 		begin_shard(scan, shard_id);
@@ -453,7 +453,7 @@ steer(KvScan *scan, uint32 shard_id, uint64 bytes)
 	KvExtents	extents;
 	bool		pays;
 
-	if (kv_window_cache == NULL || bytes == 0 || scan->nrows == 0)
+	if (kv_window_number() == 0 || bytes == 0 || scan->nrows == 0)
 		return;
 	if (scan->reader.shard != shard_id || scan->reader.seen == NULL)
 		begin_shard(scan, shard_id);
@@ -492,7 +492,7 @@ steer(KvScan *scan, uint32 shard_id, uint64 bytes)
 		enter_whole(scan, shard_id, &extents, entries.mean, left);
 		return;
 	}
-	if (kv_window_cache->nwindows >= 2 * KV_SEGMENT_PIECES &&
+	if (kv_window_number() >= 2 * KV_SEGMENT_PIECES &&
 		steering->rows >= KV_SEGMENT_SIZE / KV_RAMP_SHARE / Max(entries.mean, 1) &&
 		kv_order_is_kept(&steering->order, &steering->segment_step))
 	{

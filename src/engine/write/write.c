@@ -313,8 +313,8 @@ kv_write_prepare(KvStore *store, KvKey key, KvVersionKind kind, KvForm form,
 }
 
 /*
- * Does the write replace a value that is in the value cache, one that was read in the recent
- * ring, or one that is still in a write buffer?  Then the new value is cached.
+ * Does the write replace a value that is cached and read, or one that is still in a write
+ * buffer?  Then the new value is cached.
  */
 static KvHeat
 heat_of(const KvStore *store, const KvShard *shard, const KvKeyState *state, const KvWrite *write)
@@ -325,11 +325,9 @@ heat_of(const KvStore *store, const KvShard *shard, const KvKeyState *state, con
 	if (!state->exists || old->kind != KV_VERSION_PUT || old->len == 0 ||
 		write->version.kind != KV_VERSION_PUT || write->version.len == 0 ||
 		write->placing != KV_IN_BUFFER ||
-		!kv_block_takes(write->version.location, write->version.len))
+		!kv_source_keeps(write->version.location, write->version.len))
 		return KV_COLD;
-	if (kv_block_has(store->cache_id, old->location, old->len))
-		return KV_CACHED;
-	heat = kv_recent_heat(store->cache_id, KV_LOCATION_ADDRESS(old->location), old->len);
+	heat = kv_source_heat(store->cache_id, old->location, old->len);
 	return heat != KV_COLD ? heat : kv_buffer_heat(shard, old);
 }
 
@@ -534,7 +532,7 @@ kv_write_finish(KvStore *store, KvKey key, KvWrite *write, KvKeyState *state)
 			kv_shard_note_redone(shard, &write->version);
 		heat = heat_of(store, shard, state, write);
 		if (heat == KV_CACHED)
-			kv_block_replaced(store->cache_id, state->newest.location, state->newest.len);
+			kv_source_replaced(store->cache_id, state->newest.location, state->newest.len);
 		if (heat != KV_COLD)
 			kv_buffer_mark(shard, write->version.location, write->version.len, heat);
 		if (write->version.kind == KV_VERSION_LOCK &&
