@@ -120,38 +120,6 @@ kv_compact_gucs(void)
 #endif
 }
 
-/* ---- the compactor's role ---- */
-
-/*
- * Waits until no process compacts the shard, and becomes its compactor.  False: the shard was split
- * in the meantime.
- */
-static bool
-become_compactor(KvShard *shard)
-{
-	bool		mine = false;
-	bool		gone = false;
-
-	ConditionVariablePrepareToSleep(&shard->changed);
-	for (;;)
-	{
-		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-		gone = shard->place.bounds_since == KV_NOT_IN_MAP;
-		mine = !gone && shard->roles.compactor == 0;
-		if (mine)
-			shard->roles.compactor = MyProcPid;
-		else if (!gone)
-			kv_shard_await(shard);
-		LWLockRelease(&shard->lock);
-		if (mine || gone)
-			break;
-		kv_maintenance_interrupts();
-		ConditionVariableTimedSleep(&shard->changed, 1000, KV_WAIT_COMPACT);
-	}
-	ConditionVariableCancelSleep();
-	return mine;
-}
-
 static void
 set_phase(KvJob *job, KvJobPhase phase)
 {
@@ -182,9 +150,8 @@ end_job(KvJob *job)
 		kv_value_files(shard)[i].value_file.flags &= ~KV_VALUE_FILE_INPUT;
 	shard->values.promised = 0;
 	shard->compact.failed &= !job->done;
-	shard->roles.compactor = 0;
 	LWLockRelease(&shard->lock);
-	ConditionVariableBroadcast(&shard->changed);
+	kv_role_give(shard, KV_ROLE_COMPACT);
 	kv_progress_end(&job->outer);
 }
 
@@ -525,7 +492,7 @@ kv_shard_compact(KvStore *store, uint32 shard_id, const KvJobPlan *plan, KvJobRe
 	job->shard_id = shard_id;
 	job->plan = plan;
 
-	if (!become_compactor(shard))
+	if (!kv_role_take(shard, KV_ROLE_COMPACT, KV_WAIT_COMPACT))
 	{
 		MemoryContextSwitchTo(old);
 		MemoryContextDelete(context);

@@ -579,22 +579,12 @@ seal_memtable(KvStore *store, uint32 shard_id, bool logs)
 	shard->log.immutable = shard->log.number - 1;
 }
 
-/* The shard has no maintainer any more. */
-static void
-resign(KvShard *shard)
-{
-	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	shard->roles.maintainer = 0;
-	LWLockRelease(&shard->lock);
-	ConditionVariableBroadcast(&shard->changed);
-}
-
 /* Called after an error, perhaps with a lock held, or at the end of the process. */
 static void
 resign_failed(int code, Datum arg)
 {
 	LWLockReleaseAll();
-	resign((KvShard *) DatumGetPointer(arg));
+	kv_role_give((KvShard *) DatumGetPointer(arg), KV_ROLE_FLUSH);
 }
 
 /* Execute steps 2 to 5, shown in kvfdw_stat_progress, except within a compaction. */
@@ -635,7 +625,7 @@ flush_and_resign(KvStore *store, uint32 shard_id, const KvHow *how)
 		flush_shown(store, shard_id, how);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(resign_failed, PointerGetDatum(shard));
-	resign(shard);
+	kv_role_give(shard, KV_ROLE_FLUSH);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 }
@@ -649,38 +639,15 @@ static void
 flush(KvStore *store, uint32 shard_id, const KvHow *how)
 {
 	KvShard    *shard = kv_shard(store, shard_id);
-	bool		waited = false;
+	bool		waited = kv_role_wait(shard, KV_ROLE_FLUSH, KV_WAIT_FLUSH);
+	bool		mine = (!waited || how->mode == KV_FLUSH_ALL || how->logs) &&
+		shard->place.bounds_since != KV_NOT_IN_MAP && kv_role_claim(shard, KV_ROLE_FLUSH);
 
-	ConditionVariablePrepareToSleep(&shard->changed);
-	for (;;)
-	{
-		bool		mine = false;
-
-		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-		if (shard->roles.maintainer == 0)
-		{
-			if ((!waited || how->mode == KV_FLUSH_ALL || how->logs) &&
-				shard->place.bounds_since != KV_NOT_IN_MAP)
-			{
-				shard->roles.maintainer = MyProcPid;
-				seal_memtable(store, shard_id, how->logs);
-				mine = true;
-			}
-			LWLockRelease(&shard->lock);
-			ConditionVariableCancelSleep();
-			if (!mine)
-				return;
-			break;
-		}
-		if (shard->roles.maintainer == shard->roles.compactor)
-			kv_shard_await(shard);
-		LWLockRelease(&shard->lock);
-		waited = true;
-		kv_maintenance_interrupts();
-		ConditionVariableTimedSleep(&shard->changed, 1000, KV_WAIT_FLUSH);
-	}
-
-	flush_and_resign(store, shard_id, how);
+	if (mine)
+		seal_memtable(store, shard_id, how->logs);
+	LWLockRelease(&shard->lock);
+	if (mine)
+		flush_and_resign(store, shard_id, how);
 }
 
 void
@@ -728,7 +695,7 @@ kv_shard_flush_recovering(KvStore *store, uint32 shard_id)
 
 	Assert(!shard->recovered && !DsaPointerIsValid(shard->immutable.root));
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	shard->roles.maintainer = MyProcPid;
+	kv_role_claim(shard, KV_ROLE_FLUSH);
 	shard->immutable = shard->active;
 	memset(&shard->active, 0, sizeof(shard->active));
 	LWLockRelease(&shard->lock);

@@ -76,7 +76,7 @@ needs_file(const KvStore *store, const KvShard *shard, const KvFoundFile *file)
 		case KV_FILE_RUN:
 			/* a flush may be about to name a new run; a compaction job may use its own */
 			return kv_backups_run() || needs_run(shard, file->number) ||
-				(shard->recovered && (shard->roles.maintainer != 0 || shard->roles.compactor != 0 ||
+				(shard->recovered && (!kv_role_is_free(shard, KV_ROLE_FLUSH | KV_ROLE_COMPACT) ||
 									  file->number >= image->files.next_run));
 		case KV_FILE_IMAGE:
 			return shard->recovered ? file->number >= shard->durable.number :
@@ -125,7 +125,7 @@ release_files(KvStore *store, uint32 shard_id, const KvFoundFile *files, int n, 
 			continue;
 		LWLockAcquire(&shard->lock, LW_SHARED);
 		needed = needs_file(store, shard, &files[i]);
-		if (shard->roles.maintainer != 0 || shard->roles.compactor != 0)
+		if (!kv_role_is_free(shard, KV_ROLE_FLUSH | KV_ROLE_COMPACT))
 			shard->durable.leftovers = true;
 		LWLockRelease(&shard->lock);
 		snprintf(path, sizeof(path), "%s/%s", directory, files[i].name);

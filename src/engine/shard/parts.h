@@ -178,7 +178,7 @@ typedef struct KvSplitState
 	uint32		failures;		/* number of attempts in a row that have failed */
 } KvSplitState;
 
-/* Which processes maintain the shard.  Guarded by lock. */
+/* shard/role.c: which processes maintain the shard.  Guarded by lock. */
 typedef struct KvRoles
 {
 	int			maintainer;		/* pid of the process that flushes it, or 0 */

@@ -578,6 +578,35 @@ extern void kv_file_release(KvStore *store, uint32 shard_id, KvFileKind kind, ui
 /* Unlinks all files found of a shard that are not needed. */
 extern void kv_files_release(KvStore *store, uint32 shard_id, const KvFoundFile *files, int n);
 
+/*
+ * ---- role.c: which process flushes a shard, and which one compacts or splits it ----
+ *
+ * A process gives up each role that it took, after an ERROR and when it exits, too.
+ */
+#define KV_ROLE_FLUSH	1		/* KvRoles.maintainer */
+#define KV_ROLE_COMPACT	2		/* KvRoles.compactor */
+
+/* Does no process have one of the roles?  Lock held, or the answer may be outdated. */
+static inline bool
+kv_role_is_free(const KvShard *shard, int roles)
+{
+	return (!(roles & KV_ROLE_FLUSH) || shard->roles.maintainer == 0) &&
+		(!(roles & KV_ROLE_COMPACT) || shard->roles.compactor == 0);
+}
+
+/* Exclusively: takes the roles if all are free.  False: one is not, and none was taken. */
+extern bool kv_role_claim(KvShard *shard, int roles);
+extern bool kv_role_try(KvShard *shard, int roles); /* the same, takes the lock */
+/*
+ * Waits until all are free, and returns with the lock held exclusively.  True: it had to wait.  If
+ * it waits for a compaction, this hurries.  Serves interrupts.
+ */
+extern bool kv_role_wait(KvShard *shard, int roles, uint32 wait_event);
+/* Waits until all are free, and takes them.  False: the shard has left the map. */
+extern bool kv_role_take(KvShard *shard, int roles, uint32 wait_event);
+/* Gives up roles of this process, and wakes those that wait on changed. */
+extern void kv_role_give(KvShard *shard, int roles);
+
 /* ---- gone.c ---- */
 /*
  * Unmaps runs and closes value files that were removed, if there may be any.  Called at the end of

@@ -25,8 +25,8 @@
 typedef struct KvAbsorption
 {
 	KvChange   *change;
-	bool		taken;			/* this process is compactor and maintainer of the shard */
-	bool		maintains;		/* this process is maintainer of the neighbour */
+	int			roles;			/* this process has these roles of the shard */
+	int			neighbour_roles;
 	KvRetired  *left;			/* value files that the neighbour inherits */
 	int			nleft;
 } KvAbsorption;
@@ -38,7 +38,7 @@ has_nothing(const KvShard *shard)
 	return shard->files.base_run == 0 && shard->files.nunfrozen == 0 &&
 		!DsaPointerIsValid(shard->active.root) && !DsaPointerIsValid(shard->immutable.root) &&
 		shard->buffers.sealed < 0 && shard->retired.n == 0 &&
-		shard->roles.maintainer == 0 && shard->roles.compactor == 0;
+		kv_role_is_free(shard, KV_ROLE_FLUSH | KV_ROLE_COMPACT);
 }
 
 /* Is no large value about to be written to one of its value files?  Lock held. */
@@ -82,12 +82,8 @@ maintain_neighbour(KvAbsorption *absorption)
 {
 	KvShard    *neighbour = kv_shard(absorption->change->store, absorption->change->neighbour);
 
-	LWLockAcquire(&neighbour->lock, LW_EXCLUSIVE);
-	absorption->maintains = neighbour->roles.maintainer == 0;
-	if (absorption->maintains)
-		neighbour->roles.maintainer = MyProcPid;
-	LWLockRelease(&neighbour->lock);
-	return absorption->maintains;
+	absorption->neighbour_roles = kv_role_try(neighbour, KV_ROLE_FLUSH) ? KV_ROLE_FLUSH : 0;
+	return absorption->neighbour_roles != 0;
 }
 
 /*
@@ -99,15 +95,15 @@ take_empty(KvAbsorption *absorption)
 {
 	KvShard    *shard = kv_shard(absorption->change->store, absorption->change->shard_id);
 	uint64		horizon = kv_xid_horizon();
+	int			roles = KV_ROLE_FLUSH | KV_ROLE_COMPACT;
 
 	kv_change_halt_free(absorption->change);
 	kv_change_drain(absorption->change);
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	absorption->taken = has_nothing(shard) && awaits_nothing(shard, horizon);
-	if (absorption->taken)
-		shard->roles.maintainer = shard->roles.compactor = MyProcPid;
+	if (has_nothing(shard) && awaits_nothing(shard, horizon) && kv_role_claim(shard, roles))
+		absorption->roles = roles;
 	LWLockRelease(&shard->lock);
-	return absorption->taken;
+	return absorption->roles != 0;
 }
 
 /* Collects the value files that the neighbour is to inherit, and makes capacity for them there. */
@@ -155,24 +151,10 @@ static void
 end_absorption(KvAbsorption *absorption)
 {
 	KvChange   *change = absorption->change;
-	KvShard    *shard = kv_shard(change->store, change->shard_id);
 
-	if (absorption->taken)
-	{
-		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-		shard->roles.maintainer = shard->roles.compactor = 0;
-		LWLockRelease(&shard->lock);
-		ConditionVariableBroadcast(&shard->changed);
-	}
-	if (absorption->maintains)
-	{
-		KvShard    *neighbour = kv_shard(change->store, change->neighbour);
-
-		LWLockAcquire(&neighbour->lock, LW_EXCLUSIVE);
-		neighbour->roles.maintainer = 0;
-		LWLockRelease(&neighbour->lock);
-		ConditionVariableBroadcast(&neighbour->changed);
-	}
+	kv_role_give(kv_shard(change->store, change->shard_id), absorption->roles);
+	if (absorption->neighbour_roles != 0)
+		kv_role_give(kv_shard(change->store, change->neighbour), absorption->neighbour_roles);
 	kv_change_end(change);
 }
 

@@ -231,7 +231,7 @@ forget_former(KvShard *fresh)
 	KvAddress	volume = fresh->values.next;
 
 	Assert(fresh->buffers.open < 0 && fresh->buffers.sealed < 0 &&
-		   fresh->roles.maintainer == 0 && fresh->roles.compactor == 0 &&
+		   kv_role_is_free(fresh, KV_ROLE_FLUSH | KV_ROLE_COMPACT) &&
 		   !DsaPointerIsValid(fresh->active.root) && !DsaPointerIsValid(fresh->immutable.root));
 	kv_value_files_free(fresh);
 	kv_retired_free(fresh);

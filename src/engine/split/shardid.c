@@ -63,8 +63,7 @@ static bool
 is_forgotten(const KvShard *shard, uint64 horizon)
 {
 	return shard->place.bounds_since == KV_NOT_IN_MAP && shard->split.left_xid != 0 &&
-		shard->split.left_xid < horizon && shard->roles.maintainer == 0 &&
-		shard->roles.compactor == 0;
+		shard->split.left_xid < horizon && kv_role_is_free(shard, KV_ROLE_FLUSH | KV_ROLE_COMPACT);
 }
 
 void

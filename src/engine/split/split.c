@@ -56,8 +56,7 @@ typedef struct KvSplit
 	uint32		copied;			/* runs up to this number are copied */
 	int			catch_ups;		/* attempts to copy recent writes */
 	KvSplitFailure failure;		/* the reason, if the shard is not split */
-	bool		compactor;		/* this process has these roles */
-	bool		maintainer;
+	int			roles;			/* this process has these roles of the shard */
 } KvSplit;
 
 /* ---- roles ---- */
@@ -66,54 +65,34 @@ static bool
 become_compactor(KvSplit *split)
 {
 	KvShard    *shard = split->shard;
+	bool		mine;
 
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	split->compactor = shard->roles.compactor == 0;
-	if (split->compactor)
-		shard->roles.compactor = MyProcPid;
+	mine = kv_role_claim(shard, KV_ROLE_COMPACT);
 
 	/*
 	 * a split that has met a job comes next: jobs might follow each other while the shard is
 	 * written to
 	 */
-	shard->split.waits = split->compactor ? 0 :
-		TimestampTzPlusMilliseconds(kv_clock(), KV_TURN_MS);
+	shard->split.waits = mine ? 0 : TimestampTzPlusMilliseconds(kv_clock(), KV_TURN_MS);
 	LWLockRelease(&shard->lock);
-	return split->compactor;
+	split->roles = mine ? KV_ROLE_COMPACT : 0;
+	return mine;
 }
 
-/* Waits for a running flush, and becomes the shard's maintainer. */
+/* Waits for a running flush.  The shard is in the map, since this process is its compactor. */
 static void
 become_maintainer(KvSplit *split)
 {
-	KvShard    *shard = split->shard;
-
-	ConditionVariablePrepareToSleep(&shard->changed);
-	while (!split->maintainer)
-	{
-		kv_maintenance_interrupts();
-		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-		split->maintainer = shard->roles.maintainer == 0;
-		if (split->maintainer)
-			shard->roles.maintainer = MyProcPid;
-		else if (shard->roles.maintainer == shard->roles.compactor)
-			kv_shard_await(shard);
-		LWLockRelease(&shard->lock);
-		if (!split->maintainer)
-			ConditionVariableTimedSleep(&shard->changed, 1000, KV_WAIT_SPLIT);
-	}
-	ConditionVariableCancelSleep();
+	if (kv_role_take(split->shard, KV_ROLE_FLUSH, KV_WAIT_SPLIT))
+		split->roles |= KV_ROLE_FLUSH;
 }
 
 static void
 resign_as_maintainer(KvSplit *split)
 {
-	LWLockAcquire(&split->shard->lock, LW_EXCLUSIVE);
-	if (split->maintainer)
-		split->shard->roles.maintainer = 0;
-	LWLockRelease(&split->shard->lock);
-	ConditionVariableBroadcast(&split->shard->changed);
-	split->maintainer = false;
+	kv_role_give(split->shard, split->roles & KV_ROLE_FLUSH);
+	split->roles &= ~KV_ROLE_FLUSH;
 }
 
 /* ---- steps 2 and 3 ---- */
@@ -207,7 +186,7 @@ catch_up(KvSplit *split)
 			split->failure = KV_SPLIT_OUTRUN;
 			return false;
 		}
-		if (split->maintainer)
+		if (split->roles & KV_ROLE_FLUSH)
 			resign_as_maintainer(split);
 
 		/* also flushes what was read from logs when the store was opened */
@@ -503,12 +482,9 @@ end_split(KvSplit *split)
 	}
 	kv_change_end(split->change);
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	if (split->maintainer)
-		shard->roles.maintainer = 0;
-	shard->roles.compactor = 0;
 	shard->flush.floor = 0;
 	LWLockRelease(&shard->lock);
-	ConditionVariableBroadcast(&shard->changed);
+	kv_role_give(shard, split->roles);
 }
 
 /* Called after an ERROR, perhaps with locks held, or at the end of the process. */
