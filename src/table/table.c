@@ -52,9 +52,8 @@ static uint64 invalidations = 0;	/* how many were received */
 
 /* ---- building a KvTable ---- */
 
-/* The attribute of that name, or NULL. */
-static Form_pg_attribute
-find_attribute(TupleDesc desc, const char *name)
+Form_pg_attribute
+kv_find_attribute(TupleDesc desc, const char *name)
 {
 	for (int i = 0; i < desc->natts; i++)
 	{
@@ -142,7 +141,7 @@ set_key(KvTable *table, Relation rel, const char *option)
 	names = kv_key_option_columns(option);
 	foreach(cell, names)
 	{
-		att = find_attribute(desc, lfirst(cell));
+		att = kv_find_attribute(desc, lfirst(cell));
 		if (att == NULL)
 			ereport(ERROR,
 					(errcode(ERRCODE_UNDEFINED_COLUMN),
@@ -163,7 +162,7 @@ kv_key_columns_exist(Relation rel)
 		return first_attribute(RelationGetDescr(rel)) != NULL;
 	foreach(cell, kv_key_option_columns(option))
 	{
-		if (find_attribute(RelationGetDescr(rel), lfirst(cell)) == NULL)
+		if (kv_find_attribute(RelationGetDescr(rel), lfirst(cell)) == NULL)
 			return false;
 	}
 	return true;

@@ -175,6 +175,8 @@ extern KvTable *kv_table_get(Relation rel);
 extern KvTable *kv_table_build(Relation rel, TupleDesc desc);
 /* As kv_table_get, for a table the caller has locked but not opened. */
 extern KvTable *kv_table_get_by_oid(Oid relid);
+/* The attribute of that name, or NULL. */
+extern Form_pg_attribute kv_find_attribute(TupleDesc desc, const char *name);
 extern bool kv_key_columns_exist(Relation rel);	/* all that its option names */
 extern bool kv_has_key_candidate(Relation rel); /* a column that could be part of a key */
 extern bool kv_is_foreign_table(Oid relid);	/* is it a table of ours?  false for an OID that does

@@ -26,7 +26,6 @@
 
 #include "clock.h"
 
-#include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/relation.h"
 #include "access/table.h"
@@ -34,7 +33,6 @@
 #include "access/xlog.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_database.h"
-#include "catalog/pg_foreign_table.h"
 #include "catalog/pg_namespace.h"
 #include "catalog/pg_type.h"
 #include "commands/defrem.h"
@@ -174,19 +172,10 @@ compare_tables(const ListCell *a, const ListCell *b)
 static List *
 read_tables(void)
 {
-	Relation	catalog = table_open(ForeignTableRelationId, AccessShareLock);
-	SysScanDesc scan = systable_beginscan(catalog, InvalidOid, false, NULL, 0, NULL);
-	List	   *oids = NIL;
 	List	   *found = NIL;
-	HeapTuple	tuple;
 	ListCell   *cell;
 
-	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
-		oids = lappend_oid(oids, ((Form_pg_foreign_table) GETSTRUCT(tuple))->ftrelid);
-	systable_endscan(scan);
-	table_close(catalog, AccessShareLock);
-
-	foreach(cell, oids)
+	foreach(cell, kv_foreign_tables())
 	{
 		Oid			relid = lfirst_oid(cell);
 		const char *prefix;
@@ -284,19 +273,6 @@ refuse(KvMcTable *table, const char *reason)
 	set_reason(table, "0A000", reason);
 }
 
-static AttrNumber
-find_column(TupleDesc desc, const char *name)
-{
-	for (int i = 0; i < desc->natts; i++)
-	{
-		Form_pg_attribute att = TupleDescAttr(desc, i);
-
-		if (!att->attisdropped && strcmp(NameStr(att->attname), name) == 0)
-			return att->attnum;
-	}
-	return 0;
-}
-
 static Oid
 column_type(TupleDesc desc, AttrNumber attnum)
 {
@@ -317,8 +293,9 @@ find_columns(KvMcTable *table, TupleDesc desc)
 	{
 		const char *name = option == NULL ? default_columns[i] :
 			i < list_length(names) ? list_nth(names, i) : NULL;
+		Form_pg_attribute att = name == NULL ? NULL : kv_find_attribute(desc, name);
 
-		*columns[i] = name == NULL ? 0 : find_column(desc, name);
+		*columns[i] = att == NULL ? 0 : att->attnum;
 		if (*columns[i] == 0 && (i == 0 || (option != NULL && name != NULL)))
 			refuse(table, psprintf("has no column \"%s\"", name));
 		if (*columns[i] != 0 && *columns[i] == table->key)
