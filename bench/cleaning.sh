@@ -2,7 +2,7 @@
 #
 # lib/cleaning.c has the shard of OVERWRITE_MB that the line overwrite writes to, and value files as large as its own. It is overwritten
 # under uniform keys and zipfian ones, with value files that are emptied by their age, its root, and without regard to it, and between other marks: so
-# this tells what src/engine/compact/inputs.c and src/engine/shard/space.c chose among. No server has a part in it.
+# this tells what src/engine/compact/files.c and src/engine/shard/space.c chose among. No server has a part in it.
 #
 #   CLEANING_TIMES=3         times the shard's bytes, to warm up and again to measure
 #   OVERWRITE_MB, OVERWRITE_SKEW   as there

@@ -7,7 +7,7 @@
  * A shard of so many live blocks, which are overwritten TIMES times as often to warm up, and as often again to
  * measure, uniformly (SKEW 0) or with zipfian probabilities.  What is written goes to chunks of CHUNK blocks.  Files may
  * have 1.5 times the live blocks; when START of the dead that this allows is there, chunks are emptied until it is
- * STOP, as src/engine/compact/inputs.c chooses them, but for the power of a chunk's age there: the
+ * STOP, as src/engine/compact/files.c chooses them, but for the power of a chunk's age there: the
  * greatest (1 - u) age^POWER / (1 + u) first.  Prints blocks written for each that was overwritten.
  */
 #include <math.h>

@@ -493,7 +493,7 @@ extern bool kv_unwritten_has(Oid dboid, Oid relid);
  */
 extern void kv_upgraded_note(Oid dboid);
 
-/* ---- compacting (compact/store.c, shard/account.c) ---- */
+/* ---- compacting (compact/worker.c, shard/account.c) ---- */
 typedef struct KvCompacted
 {
 	uint64		moved_bytes;	/* of values, to other value files */

@@ -2,18 +2,12 @@
  * internal.h
  *		Declarations that the files of compact/ share. No other module includes this file.
  *
- *	walk.c		surviving entries in key order, and counts of live bytes
- *	inputs.c	the choice of value files to be emptied
- *	slice.c		moves as many values as fit into memory: reads by address, writes by key
- *	keep.c		carries cached values over to their new addresses
- *	output.c	the value files that a job writes
- *	tried.c		stores and shards that are left alone for a while
- *	task.c		the next automatic task of a store
- *	yield.c		the events that a running job reacts to
+ *	files.c		the value files that a job empties, and those that it writes
+ *	task.c		the next automatic task of a store; notes on stores; events in a job
  *	pace.c		rests
+ *	slice.c		moves as many values as fit into memory, and keeps cached values cached
  *	job.c		one compaction job of one shard
- *	store.c		manual compaction of a store
- *	worker.c	kvfdw compactor
+ *	worker.c	kvfdw compactor, and manual compaction of a store
  *
  * A job allocates all memory in its own memory context.  Its struct lists open and temporary files,
  * so that they can be closed and removed after an ERROR, and at the end of the process.
@@ -37,7 +31,7 @@
 /* ---- job.c ---- */
 extern const char *const kv_job_phase_names[];	/* by KvJobPhase */
 
-/* ---- output.c ---- */
+/* ---- files.c: output ---- */
 
 /* The value files that a job writes.  Addresses are assigned first, and written in their order. */
 typedef struct KvOutput
@@ -69,7 +63,7 @@ extern void kv_output_finish(KvOutput *output);
 /* Never raises.  Unless keep, renames the files for removal.  Takes extend_lock. */
 extern void kv_output_end(KvOutput *output, bool keep);
 
-/* ---- yield.c ---- */
+/* ---- task.c: events that a running job reacts to ---- */
 /* serves interrupts; ERROR if the store was dropped, since DROP waits for the job */
 extern void kv_job_interrupts(const KvStore *store);
 /*
@@ -160,13 +154,7 @@ typedef struct KvExtentOut
 	Size		len;
 } KvExtentOut;
 
-static inline KvLocation
-kv_new_location(const KvMoving *value)
-{
-	return KV_LOCATION_MAKE(KV_LOCATION_FORM(value->from), value->to);
-}
-
-/* Blocks of the output that belong into the value cache and are not there yet (keep.c). */
+/* Blocks of the output that belong into the value cache and are not there yet. */
 typedef struct KvKept
 {
 	KvAddress  *blocks;			/* palloc'd */
@@ -215,56 +203,10 @@ extern bool kv_slice_add(KvSlice *slice, KvKey key, const KvVersion *version);
 /* Moves the slice's values, and begins the next slice.  Serves interrupts. */
 extern void kv_slice_write(KvSlice *slice);
 
-/* ---- keep.c ---- */
-/* for a value that has been moved, while its image exists */
-extern void kv_keep_value(KvSlice *slice, const KvMoving *value);
-extern void kv_keep_slice(const KvSlice *slice);	/* after all values of a slice were moved */
-/* after entries name the new addresses: reads some noted blocks.  False: none is left */
+/* After entries name the new addresses: reads some noted blocks.  False: none is left. */
 extern bool kv_keep_some(KvSlice *slice);
 
-/* ---- walk.c ---- */
-
-/* The open runs of a shard at one moment. */
-typedef struct KvWalk
-{
-	KvStore    *store;
-	uint32		shard_id;
-	bool		has_base;
-	uint32		base_run;		/* base run of the shard at that moment */
-	uint32		first_log;		/* the first log that was not in runs at that moment */
-	KvPace	   *pace;
-	KvRunMerge	runs;
-} KvWalk;
-
-/* Results of a count, in addition to those that the value files store. */
-typedef struct KvCounted
-{
-	uint64		held;			/* as in KvJobResult */
-	KvAddress	open_address;	/* the value file that was open, or 0 */
-	uint64		open_used;		/* bytes that were used in it */
-	uint64		open_live;		/* bytes of these that are live */
-	uint64		pairs;			/* values that follow another one in key order */
-	uint64		near;			/* of these, values stored shortly after the other one */
-} KvCounted;
-
-/* Opens the runs.  On ERROR for a damaged run, kv_walk_end closes those that are open. */
-extern void kv_walk_begin(KvWalk *walk, KvStore *store, uint32 shard_id, KvPace *pace);
-/*
- * Passes each surviving version to the callback: keys in order, newest version first, with its
- * status, and whether a newer version of the key precedes.  Ends at the end of the runs.
- */
-extern void kv_walk(KvWalk *walk,
-					void (*each) (void *arg, KvKey key, const KvVersion *version, bool shadowed),
-					void *arg);
-extern void kv_walk_end(KvWalk *walk);	/* never raises */
-/*
- * Counts the live bytes of each value file of the shard, and stores them there.  Writes nothing
- * except a run of recent entries, if there are any.  walk: the caller ends it after an ERROR.
- */
-extern void kv_walk_count(KvWalk *walk, KvStore *store, uint32 shard_id, KvPace *pace,
-						  KvCounted *counted);
-
-/* ---- inputs.c ---- */
+/* ---- files.c: inputs ---- */
 /*
  * Marks the shard's value files that are to be emptied, and lists them by address, palloc'd.  *live
  * is an estimate of the bytes to be moved.  For the limit it is at most room, except for the first
@@ -279,8 +221,6 @@ extern bool kv_job_pays(const KvJobPlan *plan, uint64 used, uint64 live, bool el
  * empty one of these, as far as is known without a count?  Sets *any if there is one at all.
  */
 extern bool kv_shard_leaves(KvStore *store, uint32 shard_id, bool *any);
-
-/* ---- tasks ---- */
 
 typedef enum KvTaskKind
 {
@@ -313,7 +253,7 @@ kv_task_kind(const KvTask *task)
 		task->plan.aim == KV_JOB_LEAVES ? KV_TASK_LEAVES : KV_TASK_BOUNDS;
 }
 
-/* ---- tried.c ---- */
+/* ---- task.c: stores and shards that are left alone ---- */
 #define KV_RETRY_MS		10000	/* delay after a failure; doubled each time */
 #define KV_RETRY_MOST_MS 300000 /* maximum delay */
 /* a sort job that gave up is delayed by so many times its duration */
@@ -369,12 +309,8 @@ extern bool kv_tried_any_left_alone(void);
 /* Leaves a shard alone for a while; -1: the whole store. */
 extern void kv_leave_alone(const KvTask *task, int32 shard, KvSpaceWait why,
 						   const KvShardSpace *then);
-/* Is the shard left alone?  horizon: kv_xid_horizon().  Lowers *when to the end of the delay. */
-extern bool kv_is_left_alone(const KvStore *store, uint32 shard, KvTaskKind kind,
-							 const KvShardSpace *now, uint64 horizon, TimestampTz *when,
-							 KvSpaceWait *why);
 
-/* ---- task.c ---- */
+/* ---- task.c: the next job ---- */
 
 /* kvfdw.compact_sort */
 typedef enum KvCompactOrder
@@ -390,16 +326,11 @@ extern int	kv_look_ms;			/* interval between two checks of all stores */
 /* False on a standby for stores of other levels than full: these have no values there. */
 extern bool kv_is_compacted_here(const KvStore *store);
 /*
- * Finds a job that keeps the store within its limit, and tells its writers whether to wait for
- * that.  Lowers *when to the time of the next check.  The caller has zeroed task.
- */
-extern bool kv_task_find_due(KvStore *store, bool backup, TimestampTz *when, KvTask *task);
-/*
  * Makes the store follow to another tablespace, if that is noted and not delayed.  On ERROR it is
  * delayed.  Lowers *when to the end of the delay.
  */
 extern bool kv_task_follow(KvStore *store, TimestampTz *when);
-/* Like kv_task_find_due; also finds jobs for tablespaces and sort jobs. */
+/* Like find_due; also finds jobs for tablespaces and sort jobs. */
 extern bool kv_task_find(KvStore *store, bool backup, TimestampTz *when, KvTask *task);
 
 #endif							/* KV_COMPACT_INTERNAL_H */

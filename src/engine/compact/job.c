@@ -1,6 +1,7 @@
 /*
  * job.c
- *		One compaction job of one shard; compact.h lists its steps.
+ *		One compaction job of one shard; compact.h lists its steps.  It reads the runs of the shard
+ *		in key order, to count live bytes and to find values to move.
  *
  * Why a job is right whatever other processes do in the meantime:
  *
@@ -15,6 +16,9 @@
  *
  * The relocation file has a number among the shard's runs, and no manifest names it.  So a crash
  * leaves a run file that recovery removes.
+ *
+ * The runs are those of one moment, kept open; flushes may replace them in the meantime.  The walk
+ * decides what is worth copying, with the rules of a flush (flush/survive.h).
  */
 #include "postgres.h"
 
@@ -28,12 +32,227 @@
 
 #include "clock.h"
 #include "engine/base/error.h"
+#include "engine/base/key.h"
 #include "engine/base/progress.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
-#include "engine/compact/internal.h"
-#include "engine/shard/space.h"
 #include "engine/buffer/buffer.h"
+#include "engine/cache/reader.h"
+#include "engine/compact/internal.h"
+#include "engine/flush/survive.h"
+#include "engine/io/io.h"
+#include "engine/shard/space.h"
+
+/* ---- the walk over the runs ---- */
+
+/* The open runs of a shard at one moment. */
+typedef struct KvWalk
+{
+	KvStore    *store;
+	uint32		shard_id;
+	bool		has_base;
+	uint32		base_run;		/* base run of the shard at that moment */
+	uint32		first_log;		/* the first log that was not in runs at that moment */
+	KvPace	   *pace;
+	KvRunMerge	runs;
+} KvWalk;
+
+/* Results of a count, in addition to those that the value files store. */
+typedef struct KvCounted
+{
+	uint64		held;			/* as in KvJobResult */
+	KvAddress	open_address;	/* the value file that was open, or 0 */
+	uint64		open_used;		/* bytes that were used in it */
+	uint64		open_live;		/* bytes of these that are live */
+	uint64		pairs;			/* values that follow another one in key order */
+	uint64		near;			/* of these, values stored shortly after the other one */
+} KvCounted;
+
+/* Opens the present runs of the shard.  False: one was replaced in the meantime. */
+static bool
+open_runs(KvWalk *walk)
+{
+	KvShard    *shard = kv_shard(walk->store, walk->shard_id);
+	uint32		numbers[KV_MAX_UNFROZEN + 1];
+	KvKey		edge = {NULL, 0};
+	uint32		generation;
+	int			n;
+
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	generation = pg_atomic_read_u32(&shard->generation);
+	walk->has_base = shard->files.base_run != 0;
+	walk->base_run = shard->files.base_run;
+	walk->first_log = shard->files.first_log;
+	n = kv_files_runs(&shard->files, numbers);
+	LWLockRelease(&shard->lock);
+	for (int i = 0; i < n; i++)
+	{
+		const char *path = kv_path_run(&walk->store->key, walk->shard_id, numbers[i]);
+		KvRunIds	ids;
+		KvRun	   *run;
+
+		kv_store_ids(walk->store, walk->shard_id, numbers[i], &ids);
+		run = kv_run_open(path, &ids);
+		if (run == NULL && pg_atomic_read_u32(&shard->generation) != generation)
+			return false;
+		if (run == NULL)
+			kv_io_raise_missing(path);
+		kv_merge_add(&walk->runs, run, edge, false);
+	}
+	return true;
+}
+
+/* Never raises. */
+static void
+end_walk(KvWalk *walk)
+{
+	while (walk->runs.nheads > 0)
+		kv_run_close(walk->runs.heads[--walk->runs.nheads].cursor.run);
+}
+
+/* Opens the runs.  On ERROR for a damaged run, end_walk closes those that are open. */
+static void
+begin_walk(KvWalk *walk, KvStore *store, uint32 shard_id, KvPace *pace)
+{
+	walk->store = store;
+	walk->pace = pace;
+	walk->shard_id = shard_id;
+	kv_merge_begin(&walk->runs, false);
+	while (!open_runs(walk))
+		end_walk(walk);
+}
+
+/*
+ * Passes each surviving version to the callback: keys in order, newest version first, with its
+ * status, and whether a newer version of the key precedes.  Ends at the end of the runs.
+ */
+static void
+walk_runs(KvWalk *walk,
+		  void (*each) (void *arg, KvKey key, const KvVersion *version, bool shadowed),
+		  void *arg)
+{
+	KvSurvival	rules = {kv_xid_horizon(), kv_xid_ended(), true};
+	int			base = walk->has_base ? walk->runs.nheads - 1 : -1;
+	uint8		keybytes[KV_MAX_KEY];
+
+	for (uint64 n = 1;; n++)
+	{
+		KvKey		first = kv_merge_first(&walk->runs);
+		KvKey		key = {keybytes, first.len};
+		bool		resolved = false;
+		bool		shadowed = false;
+
+		if (n % KV_GET_KEYS == 0)
+		{
+			kv_job_interrupts(walk->store);
+			kv_pace_keys(walk->pace, KV_GET_KEYS);
+		}
+		if (first.data == NULL)
+			break;
+		memcpy(keybytes, first.data, first.len);
+		for (int i = 0; i < walk->runs.nheads; i++)
+		{
+			KvRunHead  *head = &walk->runs.heads[i];
+
+			for (; kv_head_is_at(head, key); kv_head_step(&walk->runs, head))
+			{
+				KvVersion	version = head->version;
+
+				if (kv_version_survives(&rules, &version, head->incarnation, i == base,
+										&resolved) == KV_SURVIVES_NOT)
+					continue;
+				each(arg, key, &version, shadowed);
+				shadowed |= version.kind != KV_VERSION_LOCK;
+			}
+		}
+	}
+}
+
+typedef struct KvCounting
+{
+	KvCounts   *counts;
+	KvCounted  *counted;
+	KvAddress	last;
+} KvCounting;
+
+static void
+count(void *arg, KvKey key, const KvVersion *version, bool shadowed)
+{
+	KvCounting *counting = arg;
+
+	KvAddress	address = KV_LOCATION_ADDRESS(version->location);
+
+	if (shadowed)
+		counting->counted->held += version->len;
+	if (version->len > 0)
+	{
+		counting->counted->pairs++;
+		counting->counted->near += address >= counting->last &&
+			address - counting->last <= KV_WINDOW_SIZE;
+		counting->last = address + version->len;
+	}
+	kv_counts_add(counting->counts, version->location, version->len,
+				  shadowed || version->status == KV_XID_UNKNOWN);
+}
+
+/* Are all entries of its value files in runs?  Lock held. */
+static bool
+is_in_runs(const KvShard *shard)
+{
+	if (shard->active.nversions > 0 || DsaPointerIsValid(shard->immutable.root))
+		return false;
+	for (int i = 0; i < shard->values.n; i++)
+	{
+		if (kv_value_files(shard)[i].value_file.last_log >= shard->files.first_log)
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Counts the live bytes of each value file of the shard, and stores them there.  Writes nothing
+ * except a run of recent entries, if there are any.  walk: the caller ends it after an ERROR.
+ */
+static void
+count_live(KvWalk *walk, KvStore *store, uint32 shard_id, KvPace *pace, KvCounted *counted)
+{
+	KvShard    *shard = kv_shard(store, shard_id);
+	KvCounting	counting = {.counted = counted};
+	KvCounts   *counts;
+	KvValueFileCount *open;
+	bool		in_runs;
+
+	memset(counted, 0, sizeof(*counted));
+
+	/* before any buffer is sealed: values that die from now on may or may not be counted as live */
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	counts = kv_counts_begin(shard);
+	in_runs = is_in_runs(shard);
+	counted->open_address = shard->values.open;
+	counted->open_used = shard->values.open == 0 ? 0 :
+		(shard->buffers.open >= 0 ? kv_buffers[shard->buffers.open].base : shard->values.tail) -
+		shard->values.open;
+	LWLockRelease(&shard->lock);
+	if (!in_runs)
+		kv_pace_flush(pace, store, shard_id, NULL);
+
+	begin_walk(walk, store, shard_id, pace);
+	counting.counts = counts;
+	walk_runs(walk, count, &counting);
+	end_walk(walk);
+
+	/* skipped after a flush of all runs, which has newer counts */
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	if (shard->files.base_run == walk->base_run)
+		kv_counts_note_runs(shard, counts, walk->first_log);
+	LWLockRelease(&shard->lock);
+	open = counted->open_address != 0 ? kv_counts_find(counts, counted->open_address) : NULL;
+	counted->open_live = open != NULL ? open->live : 0;
+	pfree(counts->value_files);
+	pfree(counts);
+}
+
+/* ---- the job ---- */
 
 static const struct config_enum_entry order_options[] = {
 	{"idle", KV_ORDER_IDLE, false},
@@ -133,7 +352,7 @@ end_job(KvJob *job)
 {
 	KvShard    *shard = kv_shard(job->store, job->shard_id);
 
-	kv_walk_end(&job->walk);
+	end_walk(&job->walk);
 	if (job->slice.relocations != NULL)
 		kv_run_discard(job->slice.relocations);
 	job->slice.relocations = NULL;
@@ -259,7 +478,7 @@ choose(KvJob *job)
 
 	if (job->plan->aim == KV_JOB_SORTS && !job->plan->unless_sorted)
 		kv_value_close(job->store, job->shard_id);
-	kv_walk_count(&job->walk, job->store, job->shard_id, &job->pace, &counted);
+	count_live(&job->walk, job->store, job->shard_id, &job->pace, &counted);
 	if (job->plan->unless_sorted &&
 		counted.near >= counted.pairs - counted.pairs / KV_UNSORTED_SHARE)
 	{
@@ -269,7 +488,7 @@ choose(KvJob *job)
 	if (job->plan->aim != KV_JOB_COUNTS && wants_open(job, &counted))
 	{
 		kv_value_close(job->store, job->shard_id);
-		kv_walk_count(&job->walk, job->store, job->shard_id, &job->pace, &counted);
+		count_live(&job->walk, job->store, job->shard_id, &job->pace, &counted);
 	}
 	job->held = counted.held;
 	job->moves.written = shard->values.written;
@@ -383,10 +602,10 @@ move_values(KvJob *job)
 	output->expected = job->to_move;
 	slice->pace = &job->pace;
 	kv_slice_begin(slice, (Size) compact_memory_kb * 1024);
-	kv_walk_begin(&job->walk, job->store, job->shard_id, &job->pace);
+	begin_walk(&job->walk, job->store, job->shard_id, &job->pace);
 	slice->relocations = begin_relocations(job, &ids);
 
-	kv_walk(&job->walk, collect, job);
+	walk_runs(&job->walk, collect, job);
 	if (slice->nvalues > 0 && !job->gave_up)
 	{
 		look_up(job);
@@ -396,7 +615,7 @@ move_values(KvJob *job)
 	if (job->gave_up)
 		return;
 
-	kv_walk_end(&job->walk);
+	end_walk(&job->walk);
 	kv_output_finish(output);
 	kv_run_finish(slice->relocations);
 	slice->relocations = NULL;

@@ -1,6 +1,7 @@
 /*
  * slice.c
- *		Moves as many values at once as fit into memory.
+ *		Moves as many values at once as fit into memory, and keeps cached ones cached at their new
+ *		addresses.
  *
  * A slice is filled in key order, and each value gets its new address at that time.  The output is
  * built as an image in memory, into which values are copied when they have been read.  They are
@@ -17,18 +18,177 @@
  * it is, together with its input: damage is never copied under a valid checksum.
  *
  * Values that are too large for that are copied piece by piece, through a buffer of the job.
+ *
+ * Cached values: While the job runs, entries name the old addresses and readers find the values
+ * there.  A value in the value cache is also cached at its new address if there is free memory;
+ * nothing is evicted for it.  Other blocks are noted.  When entries name the new addresses, the
+ * old blocks have left the cache (flush/), and the noted blocks are read.
+ *
+ * Other caches take whole parts of the output, if they had enough of its values.
  */
 #include "postgres.h"
 
+#include "common/pg_prng.h"
 #include "miscadmin.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 
 #include "engine/base/key.h"
+#include "engine/base/progress.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
+#include "engine/cache/cache.h"
 #include "engine/compact/internal.h"
 #include "engine/value/value.h"
+
+/* The location of a value at its new address. */
+static KvLocation
+new_location(const KvMoving *value)
+{
+	return KV_LOCATION_MAKE(KV_LOCATION_FORM(value->from), value->to);
+}
+
+/* ---- cached values ---- */
+
+#define KV_KEEP_STEP	4096	/* number of blocks that are read at once */
+
+/* Notes a block to be read; once there are more than the cache can hold, a random sample. */
+static void
+note(KvKept *kept, KvAddress block)
+{
+	uint64		i = kept->n;
+
+	if (kept->last == block)
+		return;
+	kept->last = block;
+	kept->seen++;
+	if (kept->n == kept->room)
+	{
+		if (kept->room < kv_source_room())
+		{
+			kept->room = Min(Max(kept->room * 2, 1024), kv_source_room());
+			kept->blocks = kept->blocks == NULL ? palloc(kept->room * sizeof(KvAddress)) :
+				repalloc_huge(kept->blocks, kept->room * sizeof(KvAddress));
+		}
+		else
+		{
+			i = pg_prng_uint64_range(&pg_global_prng_state, 0, kept->seen - 1);
+			if (i >= kept->n)
+				return;
+		}
+	}
+	kept->blocks[i] = block;
+	kept->n = Max(kept->n, i + 1);
+}
+
+/* For a value that has been moved, while its image exists. */
+static void
+keep_value(KvSlice *slice, const KvMoving *value)
+{
+	KvAddress	first = TYPEALIGN_DOWN(KV_BLOCK, value->to);
+
+	if (value->at == NULL ||
+		kv_source_moved(slice->store->cache_id, value->from, new_location(value), value->len,
+						value->at - (value->to - first)))
+		return;
+	for (KvAddress block = first; block < value->to + value->len; block += KV_BLOCK)
+		note(&slice->kept, block);
+}
+
+/*
+ * The bytes that a cache had of the values from *next on whose new addresses are before the end.
+ * Moves *next to the first value after these.  *moved: the bytes of all.
+ */
+static uint64
+bytes_had(const KvSlice *slice, const KvMover *mover, KvAddress end, int *next, uint64 *moved)
+{
+	uint64		had = 0;
+
+	*moved = 0;
+	for (; *next < slice->nvalues && slice->values[*next].to < end; ++*next)
+	{
+		const KvMoving *value = &slice->values[*next];
+
+		if (!value->moved || (value->at == NULL && mover->at_once > 0))
+			continue;
+		*moved += value->len;
+		if (mover->had(slice->store->cache_id, value->from, value->len))
+			had += value->len;
+	}
+	return had;
+}
+
+/* Gives the output to a cache, in parts. */
+static void
+keep_in(const KvSlice *slice, const KvMover *mover)
+{
+	int			next = 0;
+	uint64		moved = 0;
+	uint64		had = 0;
+
+	if (mover->at_once == 0)
+		had = bytes_had(slice, mover, PG_UINT64_MAX, &next, &moved);
+	for (int i = 0; i < slice->nextents; i++)
+	{
+		const KvExtentOut *extent = &slice->extents[i];
+		KvAddress	end = extent->begin + TYPEALIGN(KV_BLOCK, extent->len);
+		KvAddress	part;
+
+		for (KvAddress at = extent->begin; at < end; at = part)
+		{
+			part = end;
+			if (mover->at_once > 0)
+			{
+				part = Min(end, (at / mover->at_once + 1) * mover->at_once);
+				had = bytes_had(slice, mover, part, &next, &moved);
+			}
+			if (had > 0 &&
+				!mover->take(slice->store, at, extent->at + (at - extent->begin), part - at,
+							 2 * had > moved))
+				return;
+		}
+	}
+}
+
+/* After all values of a slice were moved. */
+static void
+keep_slice(const KvSlice *slice)
+{
+	const KvMover *mover;
+
+	for (int n = 0; (mover = kv_source_mover(n)) != NULL; n++)
+		keep_in(slice, mover);
+}
+
+/* Sorts noted blocks by address. */
+static void
+sort_kept(KvKept *kept)
+{
+	qsort(kept->blocks, kept->n, sizeof(KvAddress), kv_address_compare);
+	kept->sorted = true;
+	kv_progress_done(0);
+	kv_progress_total(kept->n * KV_BLOCK);
+}
+
+bool
+kv_keep_some(KvSlice *slice)
+{
+	KvKept	   *kept = &slice->kept;
+	uint64		end = Min(kept->n, kept->done + KV_KEEP_STEP);
+	KvWarming  *warming;
+
+	if (kept->done == kept->n)
+		return false;
+	if (!kept->sorted)
+		sort_kept(kept);
+	warming = kv_warming_begin(&slice->store->key, slice->store->cache_id);
+	for (; kept->done < end; kept->done++)
+		kv_warming_add(warming, kept->blocks[kept->done], false);
+	kv_pace(slice->pace, kv_warming_end(warming) * KV_BLOCK);
+	return true;
+}
+
+/* ---- the slice ---- */
 
 #define KV_STREAM_LEAST	((Size) 1024 * 1024)	/* longer values are streamed */
 #define KV_READ_AREA	((Size) 4 * 1024 * 1024)	/* bytes that are read at once */
@@ -193,7 +353,7 @@ reseal(KvMoving *value, uint32 crc)
 {
 	if (kv_value_crc_finish(crc, value->from, value->len) != value->crc)
 		return false;
-	value->crc = kv_value_crc_finish(crc, kv_new_location(value), value->len);
+	value->crc = kv_value_crc_finish(crc, new_location(value), value->len);
 	value->moved = true;
 	return true;
 }
@@ -504,13 +664,13 @@ note_moved(KvSlice *slice)
 		if (!value->moved)
 			continue;
 		version.xid = value->from;
-		version.location = kv_new_location(value);
+		version.location = new_location(value);
 		version.len = value->len;
 		version.crc = value->crc;
 		version.kind = value->kind;
 		version.status = KV_XID_COMMITTED;
 		kv_run_append(slice->relocations, key.data, key.len, &version);
-		kv_keep_value(slice, value);
+		keep_value(slice, value);
 		tell_moved(slice, value);
 		slice->moved += value->len;
 	}
@@ -522,7 +682,7 @@ kv_slice_write(KvSlice *slice)
 	read_values(slice);
 	write_values(slice);
 	note_moved(slice);
-	kv_keep_slice(slice);
+	keep_slice(slice);
 	slice->nvalues = slice->nextents = 0;
 	slice->image_used = slice->streamed = 0;
 	resetStringInfo(&slice->keys);

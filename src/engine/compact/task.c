@@ -1,6 +1,7 @@
 /*
  * task.c
- *		Decides the compactor's next job in a store: for its limit, its tablespace, or key order.
+ *		Decides the compactor's next job in a store: for its limit, its tablespace, or key order;
+ *		which stores and shards are left alone for a while; and events that a running job reacts to.
  *
  * Limit (I 19): The job is for the shard with the most to win.  It begins when there is space for
  * what it may write.  Files that previous jobs have emptied exist until the shard's image is made
@@ -27,19 +28,154 @@
  * Tablespaces: Value files that are to leave a tablespace (shard/move.c) are moved in small
  * portions, so that other jobs do not wait long.  If that fails, or transactions that have written
  * to these files are still running, the shard is left alone for a while.
+ *
+ * Left alone: If a job has won nothing, its shard is left alone until something has changed there
+ * and some time has passed, twice as much each time.  If a job has failed or was given up, the
+ * time alone counts.  A store is left alone in this way when the disk is full.  The notes belong
+ * to the process and are lost when it ends.
+ *
+ * A running job reacts to interrupts, DROP, and other stores that are due.  Other stores concern
+ * only kvfdw compactor.  A store that becomes due waits for the job, which hurries then.  A sort
+ * job gives way if that store is nearer to its limit than to its mark, or if a writer waits for
+ * space.
  */
 #include "postgres.h"
 
 #include "access/xlog.h"
+#include "miscadmin.h"
 #include "postmaster/bgwriter.h"
+#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#include "compat.h"
 #include "clock.h"
+#include "compat.h"
+#include "engine/base/error.h"
+#include "engine/base/hash.h"
 #include "engine/base/types.h"
+#include "engine/base/wait.h"
+#include "engine/base/worker.h"
 #include "engine/compact/internal.h"
 #include "engine/shard/space.h"
 #include "engine/xact/xact.h"
+
+/* ---- stores and shards that are left alone ---- */
+
+#define KV_IN_VAIN_MS	250		/* delay after a job that has won nothing */
+
+uint32		kv_compact_rounds = 0;
+
+static HTAB *tried_hash = NULL;
+
+KvTried *
+kv_tried(const KvStore *store, int32 shard, KvTaskKind kind, bool enter)
+{
+	KvTriedKey	key = {store->cache_id, shard, kind};
+	bool		found;
+	KvTried    *tried;
+
+	if (tried_hash == NULL)
+		tried_hash = kv_hash_create("kvfdw compactor", sizeof(KvTriedKey), sizeof(KvTried),
+									TopMemoryContext);
+	tried = hash_search(tried_hash, &key, enter ? HASH_ENTER : HASH_FIND, &found);
+	if (tried != NULL && !found)
+		memset((char *) tried + sizeof(KvTriedKey), 0, sizeof(KvTried) - sizeof(KvTriedKey));
+	if (tried != NULL)
+		tried->looked = kv_compact_rounds;
+	return tried;
+}
+
+void
+kv_tried_forget(const KvStore *store, int32 shard, KvTaskKind kind)
+{
+	KvTriedKey	key = {store->cache_id, shard, kind};
+
+	if (tried_hash != NULL)
+		(void) hash_search(tried_hash, &key, HASH_REMOVE, NULL);
+}
+
+void
+kv_tried_forget_old(uint32 since, bool again)
+{
+	TimestampTz now = kv_clock();
+	HASH_SEQ_STATUS status;
+	KvTried    *tried;
+
+	if (tried_hash == NULL)
+		return;
+	hash_seq_init(&status, tried_hash);
+	while ((tried = hash_seq_search(&status)) != NULL)
+	{
+		if (again)
+			tried->retry_ms = 0;
+		if (tried->looked < since &&
+			(tried->retry_ms == 0 ||
+			 TimestampDifferenceExceeds(tried->until, now, KV_RETRY_MOST_MS)))
+			(void) hash_search(tried_hash, &tried->key, HASH_REMOVE, NULL);
+	}
+}
+
+void
+kv_leave_alone(const KvTask *task, int32 shard, KvSpaceWait why, const KvShardSpace *then)
+{
+	KvTried    *tried = kv_tried(task->store, shard, kv_task_kind(task), true);
+
+	if (tried->retry_ms == 0)
+		tried->retry_ms = why == KV_SPACE_WAITS_FOR_SNAPSHOT ? KV_IN_VAIN_MS : KV_RETRY_MS;
+	else
+		tried->retry_ms = Min(tried->retry_ms * 2, KV_RETRY_MOST_MS);
+	if (task->result.gave_up)
+		tried->retry_ms = Max(tried->retry_ms,
+							  Min(task->took_ms, INT_MAX / KV_VAIN_REST) * KV_VAIN_REST);
+	tried->until = TimestampTzPlusMilliseconds(kv_clock(), tried->retry_ms);
+	tried->why = why;
+	tried->then = *then;
+	tried->horizon = kv_xid_horizon();
+}
+
+bool
+kv_tried_any_left_alone(void)
+{
+	HASH_SEQ_STATUS status;
+	KvTried    *tried;
+	bool		any = false;
+
+	if (tried_hash == NULL)
+		return false;
+	hash_seq_init(&status, tried_hash);
+	while (!any && (tried = hash_seq_search(&status)) != NULL)
+		any = tried->retry_ms > 0 || tried->stuck_ms > 0;
+	if (any)
+		hash_seq_term(&status);
+	return any;
+}
+
+/* Is the shard left alone?  horizon: kv_xid_horizon().  Lowers *when to the end of the delay. */
+static bool
+is_left_alone(const KvStore *store, uint32 shard, KvTaskKind kind, const KvShardSpace *now,
+				 uint64 horizon, TimestampTz *when, KvSpaceWait *why)
+{
+	KvTried    *tried = kv_tried(store, shard, kind, false);
+	bool		changed;
+
+	if (tried == NULL || tried->retry_ms == 0)
+		return false;
+	changed = tried->why == KV_SPACE_WAITS_FOR_RETRY ||
+		now->taken != tried->then.taken || now->to_win != tried->then.to_win ||
+		tried->horizon != horizon;
+
+	/* many more bytes are dead than at that time */
+	if (changed && tried->why == KV_SPACE_WAITS_FOR_SNAPSHOT &&
+		now->to_win > 2 * tried->then.to_win + kv_value_file_size(0))
+		return false;
+	if (changed && tried->until <= kv_clock())
+		return false;
+	if (changed)
+		*when = Min(*when, tried->until);
+	*why = Max(*why, tried->why);
+	return true;
+}
+
+/* ---- the next job ---- */
 
 #define KV_RELEASE_LOOK_MS 20	/* interval between checks whether emptied files are freed */
 #define KV_RELEASE_FAILURES 3	/* after so many failed images no job waits for emptied files */
@@ -97,7 +233,7 @@ find_shard(KvStore *store, const KvStoreSpace *space, bool failed, bool counts, 
 			continue;
 		}
 		if (is_left_to_split(store, i, when) ||
-			kv_is_left_alone(store, i, KV_TASK_BOUNDS, &one, horizon, when, why))
+			is_left_alone(store, i, KV_TASK_BOUNDS, &one, horizon, when, why))
 			continue;
 		most = worth;
 		task->store = store;
@@ -143,7 +279,7 @@ find_unsorted(KvStore *store, TimestampTz *when, KvTask *task)
 		if (shard->values.written < one.live || one.live > room ||
 			one.unsorted < Max(KV_ORDER_VALUE_FILES * kv_value_file_size(0),
 							   one.live / KV_ORDER_SHARE) ||
-			kv_is_left_alone(store, i, KV_TASK_SORTS, &one, horizon, when, &why))
+			is_left_alone(store, i, KV_TASK_SORTS, &one, horizon, when, &why))
 			continue;
 		tried = kv_tried(store, i, KV_TASK_SORTS, true);
 		if (tried->writes != writes || tried->since == 0)
@@ -361,8 +497,12 @@ find_in_time(KvStore *store, KvTried *state, const KvStoreSpace *space, bool bey
 	return uncertain && find_shard(store, space, false, true, when, why, task);
 }
 
-bool
-kv_task_find_due(KvStore *store, bool backup, TimestampTz *when, KvTask *task)
+/*
+ * Finds a job that keeps the store within its limit, and tells its writers whether to wait for
+ * that.  Lowers *when to the time of the next check.  The caller has zeroed task.
+ */
+static bool
+find_due(KvStore *store, bool backup, TimestampTz *when, KvTask *task)
 {
 	KvTried    *state = kv_tried(store, -1, KV_TASK_BOUNDS, true);
 	KvSpaceWait why = KV_SPACE_WAITS_NOT;
@@ -413,7 +553,7 @@ kv_task_find(KvStore *store, bool backup, TimestampTz *when, KvTask *task)
 {
 	KvTried    *state;
 
-	if (kv_task_find_due(store, backup, when, task))
+	if (find_due(store, backup, when, task))
 		return true;
 	if (!backup && find_leaving(store, when, task))
 	{
@@ -428,4 +568,103 @@ kv_task_find(KvStore *store, bool backup, TimestampTz *when, KvTask *task)
 		return false;
 	kv_tried(store, -1, KV_TASK_BOUNDS, true)->busy = true;
 	return true;
+}
+
+/* ---- events that a running job reacts to ---- */
+
+#define KV_OTHERS_LOOK_US 50000	/* minimum time between two checks of the stores that are due */
+
+static const KvStore *passing = NULL;	/* the store of the running job */
+static bool	job_sorts;
+/* another store is due; during a sort job also the job's own */
+static bool others_wait;
+static bool	others_urgent;		/* such a store has come near its limit */
+
+void
+kv_yield_begin(const KvStore *store, bool sorts, bool others)
+{
+	passing = store;
+	job_sorts = sorts;
+	others_wait = others;
+	others_urgent = false;
+}
+
+void
+kv_yield_end(void)
+{
+	passing = NULL;
+}
+
+void
+kv_job_interrupts(const KvStore *store)
+{
+	kv_maintenance_interrupts();
+	kv_worker_reload();
+	if (pg_atomic_read_u32(unconstify(pg_atomic_uint32 *, &store->state)) == KV_STORE_DROPPED)
+		kv_raise_dropped(store->key.dboid, store->key.relid);
+}
+
+/* Is the distance to the store's limit less than what it is beyond its mark? */
+static bool
+is_pressing(KvStore *store)
+{
+	int64		left;
+	int64		bound_left;
+
+	kv_space_left(store, &left, &bound_left);
+	return bound_left < -left;
+}
+
+/* Checks the stores that may have become due. */
+static void
+look_at_others(void)
+{
+	bool		backup = kv_backups_run();
+	TimestampTz when = DT_NOEND;
+	List	   *stores = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
+	ListCell   *cell;
+
+	PG_TRY();
+	{
+		foreach(cell, stores)
+		{
+			KvStore    *store = lfirst(cell);
+			KvTask		task = {0};
+
+			if ((store == passing && !job_sorts) || !kv_is_compacted_here(store) ||
+				!kv_space_is_due(store))
+				continue;
+			if (!find_due(store, backup, &when, &task))
+				continue;
+			others_wait = true;
+			others_urgent |= is_pressing(store);
+		}
+	}
+	PG_FINALLY();
+	{
+		kv_stores_unpin(stores);
+	}
+	PG_END_TRY();
+}
+
+bool
+kv_job_is_awaited(void)
+{
+	static TimestampTz looked = 0;
+	TimestampTz now = kv_clock();
+
+	/* a store at its mark may be new, so it need not be due, and its writers need an answer */
+	if (passing != NULL && (!others_wait || now - looked >= KV_OTHERS_LOOK_US) &&
+		pg_atomic_exchange_u32(&kv_compactor->wanted, 0) != 0)
+	{
+		look_at_others();
+		looked = now;
+	}
+	return others_wait;
+}
+
+bool
+kv_job_gives_way(void)
+{
+	return kv_job_is_awaited() && (others_urgent || kv_space_is_awaited());
 }

@@ -1,13 +1,14 @@
 /*
  * worker.c
- *		kvfdw compactor: compacts stores automatically, so that they keep within their limit (I 19).
+ *		Compaction of stores: kvfdw compactor works automatically, so that they keep within their
+ *		limit (I 19); kvfdw_compact() works on demand.
  *
- * Start and end: It runs on demand (base/worker.h).  A writer that takes a store to its mark starts
- * it (shard/space.h).  It checks all stores every ten seconds, for aborted transactions, ended
- * snapshots and values that redo has replaced.  While it does not run, the maintainer does that
- * (kv_compact_look).  It ends when it has had nothing to do for a while and leaves nothing alone,
- * because its notes are lost with it.  It also ends between two jobs if another worker waits for
- * its process slot.
+ * Start and end: The process runs on demand (base/worker.h).  A writer that takes a store to its
+ * mark starts it (shard/space.h).  It checks all stores every ten seconds, for aborted
+ * transactions, ended snapshots and values that redo has replaced.  While it does not run, the
+ * maintainer does that (kv_compact_look).  It ends when it has had nothing to do for a while and
+ * leaves nothing alone, because its notes are lost with it.  It also ends between two jobs if
+ * another worker waits for its process slot.
  *
  * Choice: Of the stores beyond their marks, the one is compacted that was served the longest ago,
  * and in it the shard with the most to win.  Then all are checked again, so a store waits for one
@@ -37,16 +38,24 @@
 #include "miscadmin.h"
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
+#include "storage/latch.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 #include "clock.h"
+#include "compat.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/base/worker.h"
+#include "engine/buffer/buffer.h"
 #include "engine/compact/internal.h"
+#include "engine/engine.h"
+#include "engine/shard/retired.h"
+#include "engine/shard/shard.h"
 #include "engine/shard/space.h"
 #include "engine/xact/xact.h"
+
+/* ---- kvfdw compactor ---- */
 
 #define KV_BACKUP_LOOK_MS 1000
 #define KV_ERROR_MS		1000	/* pause after an ERROR outside of a job */
@@ -396,4 +405,101 @@ kv_compact_look_is_due(void)
 		return false;
 	looked = now;
 	return true;
+}
+
+/* ---- on demand ---- */
+
+#define KV_LOOK_MSEC	20
+#define KV_IMAGE_FAILURES 3		/* failed attempts without progress, at one a second */
+
+/*
+ * The last reason for which the store's retired value files wait.  Of the first n shards only files
+ * count that wait for no image later than until.
+ */
+static KvRetiredWait
+look_at_retired(KvStore *store, const uint32 *until, uint32 n, uint64 *bytes)
+{
+	KvRetiredWait most = KV_WAITS_FOR_NOTHING;
+
+	*bytes = 0;
+	kv_each_shard(store, i)
+	{
+		uint64		some;
+		KvRetiredWait waits = kv_retired_wait(store, i, i < n ? until[i] : 0, &some);
+
+		most = Max(most, waits);
+		*bytes += some;
+	}
+	return most;
+}
+
+/*
+ * Waits until the files that are retired now are removed, or wait for something else than images,
+ * or images fail.  Returns the reason for which they wait.  Files that other jobs retire later do
+ * not count.
+ */
+static KvRetiredWait
+wait_for_images(KvStore *store, uint64 *bytes)
+{
+	uint32		n = pg_atomic_read_u32(&store->map.shard_ids);
+	uint32	   *until = palloc0(n * sizeof(uint32));
+	uint32		failed = pg_atomic_read_u32(&store->images.failed);
+	uint64		before = 0;
+
+	kv_each_shard(store, i)
+	{
+		if (i < n)
+			until[i] = kv_retired_until(kv_shard(store, i));
+	}
+	for (;;)
+	{
+		KvRetiredWait waits = look_at_retired(store, until, n, bytes);
+		uint32		failed_now = pg_atomic_read_u32(&store->images.failed);
+
+		if (*bytes != before)
+			failed = failed_now;
+		before = *bytes;
+		if (*bytes == 0 || waits == KV_WAITS_FOR_CHECKPOINT || waits == KV_WAITS_FOR_BACKUP ||
+			(waits == KV_WAITS_FOR_IMAGE &&
+			 failed_now - failed >= KV_IMAGE_FAILURES))
+			return waits;
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 KV_LOOK_MSEC, KV_WAIT_COMPACT);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+void
+kv_store_compact(KvStore *store, bool sorted, KvCompacted *done)
+{
+	KvJobPlan	plan = {sorted ? KV_JOB_SORTS : KV_JOB_GIVES_BACK};
+	KvJobResult result = {0};
+	uint64		before = pg_atomic_read_u64(&store->space.released);
+	uint64		waiting;
+
+	kv_each_shard(store, i)
+	{
+		CHECK_FOR_INTERRUPTS();
+		kv_value_leave(store, i);
+		kv_shard_compact(store, i, &plan, &result);
+	}
+	memset(done, 0, sizeof(*done));
+	switch (wait_for_images(store, &waiting))
+	{
+		case KV_WAITS_FOR_IMAGE:
+			done->waiting_for = "image";
+			break;
+		case KV_WAITS_FOR_CHECKPOINT:
+			done->waiting_for = "checkpoint";
+			break;
+		case KV_WAITS_FOR_BACKUP:
+			done->waiting_for = "backup";
+			break;
+		default:
+			if (result.held > 0)
+				done->waiting_for = "snapshot";
+	}
+	done->moved_bytes = result.moved;
+	done->freed_bytes = pg_atomic_read_u64(&store->space.released) - before;
 }
