@@ -114,15 +114,30 @@ kv_tried_forget_old(uint32 since, bool again)
 	}
 }
 
+/* The next attempt comes after this time, or after twice the last delay. */
+static void
+delay(KvTried *tried, uint32 first_ms)
+{
+	tried->retry_ms = tried->retry_ms == 0 ? first_ms : Min(tried->retry_ms * 2, KV_RETRY_MOST_MS);
+	tried->until = TimestampTzPlusMilliseconds(kv_clock(), tried->retry_ms);
+}
+
+/* Does the delay last?  Lowers *when to its end then.  NULL: there is no delay. */
+static bool
+is_delayed(const KvTried *tried, TimestampTz *when)
+{
+	if (tried == NULL || tried->retry_ms == 0 || tried->until <= kv_clock())
+		return false;
+	*when = Min(*when, tried->until);
+	return true;
+}
+
 void
 kv_leave_alone(const KvTask *task, int32 shard, KvSpaceWait why, const KvShardSpace *then)
 {
 	KvTried    *tried = kv_tried(task->store, shard, kv_task_kind(task), true);
 
-	if (tried->retry_ms == 0)
-		tried->retry_ms = why == KV_SPACE_WAITS_FOR_SNAPSHOT ? KV_IN_VAIN_MS : KV_RETRY_MS;
-	else
-		tried->retry_ms = Min(tried->retry_ms * 2, KV_RETRY_MOST_MS);
+	delay(tried, why == KV_SPACE_WAITS_FOR_SNAPSHOT ? KV_IN_VAIN_MS : KV_RETRY_MS);
 	if (task->result.gave_up)
 		tried->retry_ms = Max(tried->retry_ms,
 							  Min(task->took_ms, INT_MAX / KV_VAIN_REST) * KV_VAIN_REST);
@@ -309,19 +324,14 @@ kv_task_follow(KvStore *store, TimestampTz *when)
 	if (pg_atomic_read_u64(&store->move_to) == 0)
 		return false;
 	state = kv_tried(store, -1, KV_TASK_LEAVES, true);
-	if (state->retry_ms > 0 && state->until > kv_clock())
-	{
-		*when = Min(*when, state->until);
+	if (is_delayed(state, when))
 		return false;
-	}
 
 	/*
 	 * set first: after an ERROR, which ends the round, later rounds leave the store alone for a
 	 * while
 	 */
-	state->retry_ms = state->retry_ms == 0 ? KV_RETRY_MS
-		: Min(state->retry_ms * 2, KV_RETRY_MOST_MS);
-	state->until = TimestampTzPlusMilliseconds(kv_clock(), state->retry_ms);
+	delay(state, KV_RETRY_MS);
 	(void) kv_move_begin(store);
 	state->retry_ms = 0;
 	return true;
@@ -346,11 +356,8 @@ find_leaving_from(KvStore *store, uint32 from, bool *any, TimestampTz *when, KvT
 		*any |= jobs;
 		if (!can_leave || jobs || is_left_to_split(store, i, when))
 			continue;
-		if (tried != NULL && tried->retry_ms > 0 && tried->until > kv_clock())
-		{
-			*when = Min(*when, tried->until);
+		if (is_delayed(tried, when))
 			continue;
-		}
 		task->store = store;
 		task->shard = i;
 		memset(&task->plan, 0, sizeof(task->plan));
@@ -479,10 +486,9 @@ static bool
 find_in_time(KvStore *store, KvTried *state, const KvStoreSpace *space, bool beyond, bool failed,
 			 bool uncertain, TimestampTz *when, KvSpaceWait *why, KvTask *task)
 {
-	if (state->retry_ms > 0 && state->until > kv_clock())
+	if (is_delayed(state, when))
 	{
 		*why = KV_SPACE_WAITS_FOR_DISK;
-		*when = Min(*when, state->until);
 		return false;
 	}
 	if ((beyond || failed) && find_shard(store, space, !beyond, false, when, why, task))
@@ -562,7 +568,7 @@ kv_task_find(KvStore *store, bool backup, TimestampTz *when, KvTask *task)
 	}
 	state = kv_tried(store, -1, KV_TASK_BOUNDS, true);
 	if (!state->at_rest || backup || kv_compact_sort != KV_ORDER_IDLE ||
-		(state->retry_ms > 0 && state->until > kv_clock()) ||
+		is_delayed(state, when) ||
 		!find_unsorted(store, when, task) ||
 		kv_io_space_is_short(kv_path_values(&store->key)))
 		return false;
