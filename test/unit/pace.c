@@ -52,16 +52,10 @@ pass_time(int64 us, double part)
 	calls += rate * part * us / USECS_PER_SEC;
 }
 
-int
-WaitLatch(Latch *latch, int wakeEvents, long timeout, uint32 wait_event_info)
-{
-	pass_time(timeout * INT64CONST(1000), 1);
-	return 0;
-}
-
 void
-ResetLatch(Latch *latch)
+kv_nap(long ms, uint32 wait_event)
 {
+	pass_time(ms * INT64CONST(1000), 1);
 }
 
 int

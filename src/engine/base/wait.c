@@ -44,6 +44,13 @@ kv_maintenance_interrupts(void)
 }
 
 void
+kv_nap(long ms, uint32 wait_event)
+{
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ms, wait_event);
+	ResetLatch(MyLatch);
+}
+
+void
 kv_wake(Latch *latch)
 {
 	if (latch != NULL)

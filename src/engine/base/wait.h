@@ -32,6 +32,8 @@ extern uint32 kv_wait_write_buffer, kv_wait_recovery, kv_wait_flush, kv_wait_com
 extern void kv_maintenance_interrupts(void);
 /* CHECK_FOR_INTERRUPTS that also serves the startup process. */
 extern void kv_interrupts(void);
+/* Sleeps until the process's latch is set, or for so long, and resets the latch. */
+extern void kv_nap(long ms, uint32 wait_event);
 extern void kv_wake(Latch *latch);	/* a worker's latch; NULL: it does not run, and nothing
 									 * happens */
 extern void kv_wake_maintainer(void);	/* does nothing while the maintainer does not run */

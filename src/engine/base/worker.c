@@ -504,9 +504,7 @@ kv_worker_await_place(int ms)
 			wake_all();
 		if (!none || ShutdownRequestPending || !is_within(begin, now, ms))
 			return;
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, KV_NAP_MS,
-						 KV_WAIT_IDLE);
-		ResetLatch(MyLatch);
+		kv_nap(KV_NAP_MS, KV_WAIT_IDLE);
 		CHECK_FOR_INTERRUPTS();
 	}
 }

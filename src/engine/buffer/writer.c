@@ -332,8 +332,7 @@ kv_buffer_writer_main(Datum arg)
 				break;
 		}
 		else if (!busy)
-			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-							 1000, KV_WAIT_IDLE);
+			kv_nap(1000, KV_WAIT_IDLE);
 	}
 	finish_all();
 	proc_exit(0);

@@ -812,8 +812,7 @@ kv_prefetch_main(Datum arg)
 				break;
 		}
 		else if (!window_block && !some)
-			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-							 held ? KV_HELD_NAP_MS : KV_IDLE_NAP_MS, KV_WAIT_IDLE);
+			kv_nap(held ? KV_HELD_NAP_MS : KV_IDLE_NAP_MS, KV_WAIT_IDLE);
 	}
 	proc_exit(0);
 }

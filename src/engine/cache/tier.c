@@ -478,9 +478,7 @@ kv_tier_was_marked(uint64 stamp)
 		 looks < KV_TIER_STARTS && !ShutdownRequestPending; looks++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, KV_TIER_START_MS,
-						 KV_WAIT_IDLE);
-		ResetLatch(MyLatch);
+		kv_nap(KV_TIER_START_MS, KV_WAIT_IDLE);
 	}
 	pg_read_barrier();
 	return pg_atomic_read_u32(&tier->state) == KV_TIER_ON && tier->stamp == stamp;
@@ -791,8 +789,7 @@ kv_tier_writer_main(Datum arg)
 			move_frames(buffer);
 
 		if (!some)
-			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-							 KV_TIER_NAP_MS, KV_WAIT_IDLE);
+			kv_nap(KV_TIER_NAP_MS, KV_WAIT_IDLE);
 	}
 	proc_exit(1);				/* the postmaster starts it again, unless the server stops */
 }

@@ -155,9 +155,7 @@ rest(TimestampTz since, long *rested_ms)
 		long		nap = Min(ms, KV_LONGEST_NAP_MS);
 
 		KV_STOP_POINT("checkpoint_rest");
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 nap, KV_WAIT_CHECKPOINTER);
-		ResetLatch(MyLatch);
+		kv_nap(nap, KV_WAIT_CHECKPOINTER);
 		kv_interrupts();
 		*rested_ms += nap;
 		ms -= nap;
@@ -653,9 +651,7 @@ open_gate(void)
 	while (!try_flush(covered_now(handled), &stats))
 	{
 		kv_clog_fence();
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 KV_RETRY_MS, KV_WAIT_IDLE);
-		ResetLatch(MyLatch);
+		kv_nap(KV_RETRY_MS, KV_WAIT_IDLE);
 		if (ShutdownRequestPending)
 			proc_exit(1);
 	}
@@ -672,9 +668,7 @@ open_gate(void)
 	raised = true;
 	while (!kv_attempt(begin, NULL))
 	{
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 KV_RETRY_MS, KV_WAIT_IDLE);
-		ResetLatch(MyLatch);
+		kv_nap(KV_RETRY_MS, KV_WAIT_IDLE);
 		if (ShutdownRequestPending)
 			return;
 	}
@@ -718,8 +712,7 @@ kv_checkpointer_main(Datum arg)
 		release_checkpoint();
 		serve_shards();
 		kv_files_let_go();
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 nap, KV_WAIT_IDLE);
+		kv_nap(nap, KV_WAIT_IDLE);
 	}
 	/* another checkpointer follows unless the server stops; then nothing is waited for */
 	if (kv_io_server_stops())

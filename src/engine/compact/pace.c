@@ -208,9 +208,7 @@ rest(KvPace *pace)
 		if (pace->flushes)
 			KV_STOP_POINT("compact_flush_rests");
 		kv_job_interrupts(pace->store);
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 Min(pause / 1000 + 1, KV_PACE_NAP_MS), KV_WAIT_PACE);
-		ResetLatch(MyLatch);
+		kv_nap(Min(pause / 1000 + 1, KV_PACE_NAP_MS), KV_WAIT_PACE);
 	}
 	pace->done += pace->work;
 	pace->since = kv_clock();

@@ -363,9 +363,7 @@ kv_compactor_main(Datum arg)
 		}
 		if (busy)
 			continue;
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 Max(TimestampDifferenceMilliseconds(kv_clock(), when), 1),
-						 KV_WAIT_IDLE);
+		kv_nap(Max(TimestampDifferenceMilliseconds(kv_clock(), when), 1), KV_WAIT_IDLE);
 	}
 	proc_exit(0);
 }
@@ -463,9 +461,7 @@ wait_for_images(KvStore *store, uint64 *bytes)
 			(waits == KV_WAITS_FOR_IMAGE &&
 			 failed_now - failed >= KV_IMAGE_FAILURES))
 			return waits;
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 KV_LOOK_MSEC, KV_WAIT_COMPACT);
-		ResetLatch(MyLatch);
+		kv_nap(KV_LOOK_MSEC, KV_WAIT_COMPACT);
 		CHECK_FOR_INTERRUPTS();
 	}
 }

@@ -39,6 +39,7 @@
 #include "common/file_perm.h"
 #include "compat.h"
 #include "engine/base/types.h"
+#include "engine/base/wait.h"
 #include "engine/base/worker.h"
 #include "engine/io/io.h"
 #include "miscadmin.h"
@@ -348,9 +349,7 @@ stop_wait(const char *name)
 				pg_usleep(STOP_POLL_MSEC * 1000L);
 				continue;
 			}
-			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-							 STOP_POLL_MSEC, KV_WAIT_EVENT(wait_event, "KvfdwStopPoint"));
-			ResetLatch(MyLatch);
+			kv_nap(STOP_POLL_MSEC, KV_WAIT_EVENT(wait_event, "KvfdwStopPoint"));
 			CHECK_FOR_INTERRUPTS();
 		}
 	}

@@ -45,9 +45,7 @@ kv_helpers_end(KvStore *store)
 	while (pg_atomic_read_u32(&store->opening.helpers) > 0)
 	{
 		/* the latch is set when a helper of this process ends */
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 KV_LOOK_MS, KV_WAIT_RECOVERY);
-		ResetLatch(MyLatch);
+		kv_nap(KV_LOOK_MS, KV_WAIT_RECOVERY);
 		kv_maintenance_interrupts();
 	}
 }

@@ -48,9 +48,7 @@ wait_until_ready(KvStore *store, uint32 shard_id)
 					 errhint("See the server log for errors of \"kvfdw checkpointer\".")));
 		if (shard_id != KV_NO_SHARD)
 			kv_shard_await(kv_shard(store, shard_id));
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 KV_LOOK_MSEC, KV_WAIT_SPLIT);
-		ResetLatch(MyLatch);
+		kv_nap(KV_LOOK_MSEC, KV_WAIT_SPLIT);
 		CHECK_FOR_INTERRUPTS();
 	}
 }
