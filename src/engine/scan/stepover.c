@@ -29,7 +29,6 @@
 #include "engine/base/types.h"
 #include "engine/index/memtable.h"
 #include "engine/index/runmerge.h"
-#include "engine/scan/bounds.h"
 #include "engine/scan/internal.h"
 #include "engine/shard/dead.h"
 #include "engine/shard/shard.h"

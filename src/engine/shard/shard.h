@@ -224,7 +224,7 @@ typedef enum KvRunOrder
 typedef struct KvRunSet
 {
 	uint32		generation;
-	KvRunOrder	order;			/* of the largest run; scan/order.c sets it */
+	KvRunOrder	order;			/* of the largest run; scan/estimate.c sets it */
 	int			nruns;			/* newest first; the last may be the base */
 	bool		has_base;
 	KvRun	   *runs[KV_MAX_UNFROZEN + 1];
