@@ -2,8 +2,10 @@
  * parts.h
  *		The parts of a store and of a shard in shared memory, each owned by one module.
  *
- * A module may read the parts of others.  Only the owner changes a part, except where a comment
- * says so.  The parts are declared here because modules above shard/ own most of them.
+ * A module may read the parts of others.  The owner changes its part.  Other modules change only
+ * fields whose comment names them in parentheses.  lifecycle/ and split/ also fill in the parts of
+ * a store that is opened and of a new shard.  The parts are declared here because modules above
+ * shard/ own most of them.
  *
  * All zero bytes are the state of a new shard, except in KvMapPlace and KvShardBuffers.  So a
  * descriptor that gets a new shard is made new by clearing its parts.
@@ -67,13 +69,15 @@ typedef struct KvValueList
 	dsa_pointer	files;			/* KvShardValueFile[capacity], in the order of addresses */
 	int			n;
 	int			capacity;
-	int			promised;		/* entries that are kept for the running compaction job */
-	KvAddress	next;			/* KvManifest.next_address */
+	int			promised;	/* entries kept for the running compaction job (compact/, flush/) */
+	KvAddress	next;			/* KvManifest.next_address (buffer/) */
 	KvAddress	open;			/* the value file that takes new values; 0: none */
-	KvAddress	tail;			/* address of the next write buffer or large value in it */
-	KvAddress	allocated;		/* the open value file is allocated up to here */
+	/* address of the next write buffer or large value in it (buffer/) */
+	KvAddress	tail;
+	KvAddress	allocated;		/* the open value file is allocated up to here (buffer/) */
 	uint64		bytes;			/* approximate sum of kv_value_file_taken of all value files */
-	uint64		written;	/* bytes of values written since the values were last in key order */
+	/* bytes of values written since they were last in key order (buffer/, compact/, flush/) */
+	uint64		written;
 } KvValueList;
 
 /*
@@ -138,8 +142,9 @@ typedef enum KvImageSlot
 /* durable/: the newest image of the shard.  Guarded by lock. */
 typedef struct KvDurableState
 {
-	bool		wanted;			/* the checkpointer makes an image soon, without a checkpoint */
-	bool		leftovers;		/* some files are named only by older images */
+	/* the checkpointer makes an image soon, without a checkpoint (shard/) */
+	bool		wanted;
+	bool		leftovers;		/* some files are named only by older images (shard/) */
 	uint32		number;			/* of the newest image; 0: there is none */
 	uint32		log;			/* the log in which the newest image ends; 0: there is none */
 	uint64		tail;
@@ -151,7 +156,7 @@ typedef struct KvDurableState
 /* flush/.  Guarded by lock; unresolved_*: read without it, by the process that resolves xids. */
 typedef struct KvFlushState
 {
-	/* flushes leave runs up to this number, and the base run, alone; 0: none (split/ sets it) */
+	/* flushes leave runs up to this number, and the base run, alone; 0: none (split/) */
 	uint32		floor;
 	uint32		unresolved_generation;	/* unresolved_xid is of this generation of runs */
 	uint64		unresolved_xid; /* oldest xid whose status the runs do not have; 0: none */
@@ -162,16 +167,16 @@ typedef struct KvFlushState
 /* compact/.  Guarded by lock. */
 typedef struct KvCompactState
 {
-	uint32		job;			/* KvManifest.job */
+	uint32		job;			/* KvManifest.job (flush/) */
 	bool		failed;			/* the last job failed, for another reason than lack of space */
-	/* when a process that waits for a compaction last said so; guarded by no lock */
+	/* when a process that waits for a compaction last said so; guarded by no lock (shard/) */
 	TimestampTz awaited;
 } KvCompactState;
 
 /* split/.  Guarded by lock. */
 typedef struct KvSplitState
 {
-	uint64		left_xid;		/* next xid at the time it left the map; 0: it has not */
+	uint64		left_xid;		/* next xid at the time it left the map; 0: it has not (shard/) */
 	/* a split has met a compaction job: no automatic job starts before this time */
 	TimestampTz	waits;
 	TimestampTz after;			/* the maintainer does not split it before this time */
@@ -244,7 +249,7 @@ typedef struct KvStoreMap
 	pg_atomic_uint32 number;	/* number of the map */
 	pg_atomic_uint32 nshards;	/* number of shards in the map */
 	pg_atomic_uint32 state;		/* KvMapState */
-	/* since the store was opened: shard ids without a descriptor have no files */
+	/* since the store was opened: shard ids without a descriptor have no files (durable/) */
 	bool		tidied_once;
 	pg_atomic_uint32 shard_ids; /* greater than all shard ids in use */
 	dsa_pointer directory;		/* KvDirectory: addresses of the descriptors */
