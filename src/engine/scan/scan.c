@@ -10,8 +10,8 @@
  * Locks: none is held between batches (I 7).  The next batch seeks again by key, so flushes and
  * writes in between do no harm.
  *
- * For many requests at once, values in memory come first, the others in one batch of reads.  A value that
- * cannot be read is a problem of its row only.
+ * For many requests at once, values in memory come first, the others in one batch of reads.  A
+ * value that cannot be read is a problem of its row only.
  */
 #include "postgres.h"
 
