@@ -448,7 +448,7 @@ extern bool kv_engine_has_pending_files(void);	/* TRUNCATE or DROP pending */
  */
 extern void kv_engine_note_backup(bool running);
 
-/* ---- when to analyze (statistics.c, write/changes.c) ---- */
+/* ---- when to analyze (statistics.c, write/write.c) ---- */
 
 /* Rows count as changed when their transaction has ended.  Called as kv_engine_at_commit. */
 extern void kv_changes_at_end(bool commit);

@@ -65,7 +65,7 @@ extern bool kv_write_finish(KvStore *store, KvKey key, KvWrite *write, KvKeyStat
  */
 extern bool kv_queue_is_used(const KvStore *store, KvKey key, LockTupleMode mode);
 
-/* Count a row of the store that was inserted, changed or deleted (changes.c). */
+/* Count a row of the store that was inserted, changed or deleted (write.c). */
 extern void kv_note_change(KvStore *store);
 
 #endif							/* KV_WRITE_INTERNAL_H */

@@ -1,6 +1,7 @@
 /*
  * write.c
- *		Writes one version of one key: the state of the key, space, the write.
+ *		Writes one version of one key: the state of the key, space, the write; and counts changed
+ *		rows of a store since it was last analyzed.
  *
  * A writer gets the state of its key with the shard's lock held exclusively (kv_key_lookup).
  * It either writes under that same hold of the lock, or releases it and looks again (I 2).
@@ -16,6 +17,14 @@
  * So only KEY SHARE locks can be below a version of another transaction, and only a writer that
  * wants an Exclusive lock has to look for them there.  It need not either if the shard's last
  * KEY SHARE lock is of a transaction that has ended before any that runs now.
+ *
+ * Counts: As in PostgreSQL's statistics for heap, changes count when their transaction commits, or
+ * is prepared.  Until then they are in this process, for a few stores at a time; changes of
+ * further stores count at once.
+ *
+ * A store exists while a transaction that has written to it holds the lock on its table.  A
+ * store that the transaction itself has created is removed after its changes were counted, and
+ * with its subtransaction after they were dropped.
  */
 #include "postgres.h"
 
@@ -29,6 +38,7 @@
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
+#include "engine/buffer/buffer.h"
 #include "engine/cache/cache.h"
 #include "engine/engine.h"
 #include "engine/flush/flush.h"
@@ -37,11 +47,70 @@
 #include "engine/shard/dead.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"
-#include "engine/buffer/buffer.h"
 #include "engine/value/value.h"
 #include "engine/write/internal.h"
 #include "engine/write/write.h"
 #include "engine/xact/xact.h"
+
+/* ---- counts of changed rows ---- */
+
+#define MAX_PENDING	32
+
+typedef struct Pending
+{
+	KvStore    *store;
+	SubTransactionId subid;		/* the first one that changed it */
+	uint64		n;
+} Pending;
+
+static Pending pending[MAX_PENDING];
+static int	npending = 0;
+
+void
+kv_note_change(KvStore *store)
+{
+	int			i = npending - 1;
+
+	while (i >= 0 && pending[i].store != store)
+		i--;
+	if (unlikely(i < 0))
+	{
+		if (npending == MAX_PENDING)
+		{
+			pg_atomic_fetch_add_u64(&store->statistics.changes, 1);
+			return;
+		}
+		i = npending++;
+		pending[i].store = store;
+		pending[i].subid = GetCurrentSubTransactionId();
+		pending[i].n = 0;
+	}
+	pending[i].n++;
+}
+
+void
+kv_changes_at_end(bool commit)
+{
+	for (int i = 0; commit && i < npending; i++)
+		pg_atomic_fetch_add_u64(&pending[i].store->statistics.changes, pending[i].n);
+	npending = 0;
+}
+
+/* Subtransactions have ascending numbers. */
+void
+kv_changes_at_subxact_abort(SubTransactionId subid)
+{
+	int			kept = 0;
+
+	for (int i = 0; i < npending; i++)
+	{
+		if (pending[i].subid < subid)
+			pending[kept++] = pending[i];
+	}
+	npending = kept;
+}
+
+/* ---- writing a version ---- */
 
 /* ---- the state of a key ---- */
 
