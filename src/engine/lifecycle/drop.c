@@ -1,9 +1,10 @@
 /*
  * drop.c
- *		Removal of stores: hidden at once, their files and memory freed when possible.
+ *		Removal of stores: noted for the end of the transaction, hidden then, their files and memory
+ *		freed when possible.
  *
  * A discarded store is marked dropped in shared memory and its directory renamed to
- * kvfdw/dropped.*; neither can fail a transaction or needs memory (pending.c).  The maintainer
+ * kvfdw/dropped.*; neither can fail a transaction or needs memory (kv_pending_add).  The maintainer
  * removes the files and frees the memory.  Unneeded value files of existing stores are removed
  * in the same way, one by one.
  *
@@ -14,6 +15,9 @@
  * After a crash in between, a generation older than one whose creator committed, and one whose
  * creator aborted, are removed when the table is next loaded.  Directories of dropped tables
  * are swept (sweep.c), and renamed ones removed, after the start.
+ *
+ * TRUNCATE and DROP note the files to be removed; nothing is touched before COMMIT, and a
+ * ROLLBACK only removes files that the transaction itself has created.
  */
 #include "postgres.h"
 
@@ -21,14 +25,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "access/xact.h"
 #include "access/xlog.h"
 #include "miscadmin.h"
 #include "storage/fd.h"
 #include "utils/hsearch.h"
+#include "utils/memutils.h"
 
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
+#include "engine/buffer/buffer.h"
+#include "engine/engine.h"
 #include "engine/format/format.h"
 #include "engine/index/memtable.h"
 #include "engine/index/run.h"
@@ -37,7 +45,6 @@
 #include "engine/shard/dead.h"
 #include "engine/shard/retired.h"
 #include "engine/shard/shard.h"
-#include "engine/buffer/buffer.h"
 #include "engine/value/value.h"
 #include "engine/xact/xact.h"
 
@@ -509,5 +516,147 @@ kv_buffers_discard_unknown(void)
 		if (kv_buffers[i].state == KV_BUFFER_ORPHAN && kv_buffer_outlived(kv_buffer_header(i)) &&
 			kv_store_find(key.dboid, key.relid, key.generation) == NULL)
 			(void) kv_buffers_discard(&key, NULL);
+	}
+}
+
+/* ---- work for the end of the transaction ---- */
+
+typedef struct KvPending
+{
+	KvPendingKind kind;
+	Oid			dboid;
+	Oid			relid;
+	uint32		generation;
+	Oid			tablespace;		/* KV_PENDING_FOLLOW */
+	SubTransactionId subid;
+	struct KvPending *next;
+} KvPending;
+
+static KvPending *pending = NULL;	/* newest first, in TopTransactionContext */
+
+void
+kv_pending_add(KvPendingKind kind, Oid dboid, Oid relid, uint32 generation,
+			   SubTransactionId subid)
+{
+	KvPending  *entry = MemoryContextAlloc(TopTransactionContext, sizeof(KvPending));
+
+	entry->kind = kind;
+	entry->dboid = dboid;
+	entry->relid = relid;
+	entry->generation = generation;
+	entry->subid = subid;
+	entry->next = pending;
+	pending = entry;
+
+	/*
+	 * files that COMMIT removes must not be needed again: the commit record has to be on disk
+	 * first, whatever synchronous_commit says (as for heap's files)
+	 */
+	if (kind != KV_PENDING_CREATE)
+		ForceSyncCommit();
+}
+
+void
+kv_store_follow_at_commit(KvStore *store, Oid tablespace)
+{
+	kv_pending_add(KV_PENDING_FOLLOW, store->key.dboid, store->key.relid, store->key.generation,
+				   GetCurrentSubTransactionId());
+	pending->tablespace = tablespace;
+}
+
+void
+kv_store_drop_at_commit(Oid dboid, Oid relid)
+{
+	kv_pending_add(KV_PENDING_DROP, dboid, relid, 0, GetCurrentSubTransactionId());
+}
+
+void
+kv_store_drop_database_at_commit(Oid dboid)
+{
+	kv_pending_add(KV_PENDING_DROP_DATABASE, dboid, InvalidOid, 0,
+				   GetCurrentSubTransactionId());
+}
+
+bool
+kv_engine_has_pending_files(void)
+{
+	return pending != NULL;
+}
+
+void
+kv_engine_at_commit(void)
+{
+	kv_commit_forget();
+	for (KvPending *entry = pending; entry != NULL; entry = entry->next)
+	{
+		switch (entry->kind)
+		{
+			case KV_PENDING_CREATE:
+				break;
+			case KV_PENDING_TRUNCATE:
+				if (entry->generation > 1)
+					kv_generations_discard(entry->dboid, entry->relid, 1, entry->generation - 1);
+				break;
+			case KV_PENDING_DROP:
+				kv_table_discard(entry->dboid, entry->relid);
+				break;
+			case KV_PENDING_DROP_DATABASE:
+				kv_database_discard(entry->dboid);
+				break;
+			case KV_PENDING_FOLLOW:
+				kv_move_want(&(KvStoreKey) {entry->dboid, entry->relid, entry->generation},
+							 entry->tablespace);
+				break;
+		}
+	}
+	if (pending != NULL)
+		kv_wake_maintainer();
+	pending = NULL;
+	kv_files_let_go();
+}
+
+static void
+undo(const KvPending *entry)
+{
+	if (entry->kind == KV_PENDING_CREATE)
+		kv_table_discard(entry->dboid, entry->relid);
+	else if (entry->kind == KV_PENDING_TRUNCATE)
+		kv_generations_discard(entry->dboid, entry->relid, entry->generation,
+							entry->generation);
+}
+
+void
+kv_engine_at_abort(void)
+{
+	kv_commit_forget();
+	for (KvPending *entry = pending; entry != NULL; entry = entry->next)
+		undo(entry);
+	if (pending != NULL)
+		kv_wake_maintainer();
+	pending = NULL;
+	kv_files_let_go();
+}
+
+void
+kv_engine_at_subxact(bool commit, SubTransactionId mine, SubTransactionId parent)
+{
+	KvPending **link = &pending;
+
+	while (*link != NULL)
+	{
+		KvPending  *entry = *link;
+
+		if (entry->subid != mine)
+			link = &entry->next;
+		else if (commit)
+		{
+			entry->subid = parent;
+			link = &entry->next;
+		}
+		else
+		{
+			undo(entry);
+			*link = entry->next;
+		}
 	}
 }

@@ -42,7 +42,7 @@ extern KvStore *kv_store_make(const KvStoreKey *key, const KvStoreShape *shape,
 /* Redo: a store was removed, unless another one has its key now. */
 extern void kv_generation_remove(const KvStoreKey *key, uint64 id);
 
-/* ---- schema.c; kv_store_get_schema and kv_store_set_schema are in engine.h ---- */
+/* ---- open.c: the table file; kv_store_get_schema and kv_store_set_schema are in engine.h ---- */
 /*
  * When its creator has committed, remove the creator from the table file, so that clog may
  * forget it.
@@ -101,7 +101,7 @@ extern void kv_value_files_sweep(KvStore *store);
  */
 extern void kv_value_files_cut(KvStore *store);
 
-/* ---- pending.c ---- */
+/* ---- drop.c: work for the end of the transaction ---- */
 /*
  * Note the work that the end of the transaction, or a rollback of subtransaction subid, is to
  * do.  All kinds but CREATE make COMMIT wait until its record is on disk.
