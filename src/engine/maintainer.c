@@ -44,8 +44,6 @@
 #include "engine/shard/space.h"
 #include "engine/buffer/buffer.h"
 #include "engine/split/split.h"
-#include "engine/statistics.h"
-#include "engine/warm.h"
 #include "engine/xact/xact.h"
 #include "register.h"
 

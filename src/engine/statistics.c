@@ -31,7 +31,7 @@
 #include "engine/engine.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
-#include "engine/statistics.h"
+#include "engine/maintainer.h"
 
 #define INVALID_DATABASE	(-2)	/* as datconnlimit: DROP DATABASE was interrupted */
 #define TELL_MS				3600000

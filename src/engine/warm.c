@@ -39,7 +39,7 @@
 #include "engine/lifecycle/lifecycle.h"
 #include "engine/shard/shard.h"
 #include "engine/buffer/buffer.h"
-#include "engine/warm.h"
+#include "engine/maintainer.h"
 
 #define KV_WARM_PATH	KV_DIRECTORY "/warm"
 #define KV_WARM_USED_PATH	KV_DIRECTORY "/warm.used"	/* exists while the other is used */
