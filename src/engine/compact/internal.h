@@ -23,7 +23,6 @@
 #include "engine/format/format.h"
 #include "engine/flush/flush.h"
 #include "engine/index/run.h"
-#include "engine/index/runmerge.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"

@@ -46,7 +46,6 @@
 #include "engine/flush/survive.h"
 #include "engine/index/memtable.h"
 #include "engine/index/run.h"
-#include "engine/index/runmerge.h"
 #include "engine/io/io.h"
 #include "engine/shard/retired.h"
 #include "engine/shard/shard.h"

@@ -13,7 +13,6 @@
 #include "engine/base/types.h"
 #include "engine/flush/flush.h"
 #include "engine/index/run.h"
-#include "engine/index/runmerge.h"
 #include "engine/shard/retired.h"
 #include "engine/shard/shard.h"
 

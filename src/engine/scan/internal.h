@@ -17,7 +17,6 @@
 #include "engine/engine.h"
 #include "engine/index/memtable.h"
 #include "engine/index/run.h"
-#include "engine/index/runmerge.h"
 #include "engine/shard/dead.h"
 #include "engine/shard/shard.h"
 #include "engine/xact/xact.h"

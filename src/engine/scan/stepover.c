@@ -28,7 +28,7 @@
 #include "engine/base/key.h"
 #include "engine/base/types.h"
 #include "engine/index/memtable.h"
-#include "engine/index/runmerge.h"
+#include "engine/index/run.h"
 #include "engine/scan/internal.h"
 #include "engine/shard/dead.h"
 #include "engine/shard/shard.h"
