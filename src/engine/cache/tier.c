@@ -252,7 +252,8 @@ kv_tier_failed(int err)
 static File
 open_own(int flags, KvIoKind kind)
 {
-	File		file = kv_io_try_open(tier_path, KV_IO_DIRECT | KV_IO_NOFOLLOW | flags, kind);
+	File		file = kv_io_open(tier_path, KV_IO_DIRECT | KV_IO_NOFOLLOW | KV_IO_FAIL_OK | flags,
+								  kind);
 
 	if (file < 0 || kv_io_is_inode(file, &tier->inode))
 		return file;

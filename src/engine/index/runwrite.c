@@ -112,11 +112,9 @@ write_output(KvRunWriter *writer)
 	writer->output_used = 0;
 	if (writer->output_offset >= writer->started + START_STEP)
 	{
-		int			err = kv_io_start_write_back_file(writer->file, writer->started,
-													  writer->output_offset - writer->started);
-
-		if (err != 0)
-			kv_io_error(ERROR, err, writer->temporary, "write back");
+		kv_io_require(kv_io_start_write_back_file(writer->file, writer->started,
+												  writer->output_offset - writer->started),
+					  writer->temporary, "write back");
 		writer->started = writer->output_offset;
 	}
 }
@@ -353,7 +351,6 @@ kv_run_finish(KvRunWriter *writer)
 		char		bytes[RUN_PAGE_SIZE];
 	}			page;
 	Size		fence_bytes;
-	int			err;
 
 	finish_page(writer);
 	fence_bytes = writer->header.npages * sizeof(uint64);
@@ -368,14 +365,12 @@ kv_run_finish(KvRunWriter *writer)
 	page.contents.header.header_crc = header_crc(&page.contents);
 	kv_io_write(writer->file, page.bytes, RUN_PAGE_SIZE, 0, KV_IO_RUN_WRITE);
 
-	if ((err = kv_io_try_write_back_file(writer->file)) != 0)
-		kv_io_error(ERROR, err, writer->temporary, "write back");
+	kv_io_require(kv_io_try_write_back_file(writer->file), writer->temporary, "write back");
 	kv_io_close(writer->file);
 	writer->file = -1;
 
 	KV_STOP_POINT("run_written");
-	if ((err = kv_io_rename(writer->temporary, writer->path)) != 0)
-		kv_io_error(ERROR, err, writer->temporary, "rename");
+	kv_io_require(kv_io_rename(writer->temporary, writer->path), writer->temporary, "rename");
 	KV_STOP_POINT("run_renamed");
 
 	pfree(writer->fence);

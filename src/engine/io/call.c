@@ -248,6 +248,13 @@ kv_io_error(int elevel, int err, const char *path, const char *verb)
 }
 
 void
+kv_io_require(int err, const char *path, const char *verb)
+{
+	if (err != 0)
+		kv_io_error(ERROR, err, path, verb);
+}
+
+void
 kv_io_raise_missing(const char *path)
 {
 	ereport(ERROR,

@@ -138,27 +138,15 @@ kv_io_open(const char *path, int flags, KvIoKind kind)
 	int			err;
 	File		file = open_file(path, flags, kind, &err);
 
-	if (err != 0)
-	{
-		kv_io_stat_add(kind, 0, err == ENOENT && (flags & KV_IO_MISSING_OK) ? 0 : err);
-		if ((err != ENOENT || (flags & KV_IO_MISSING_OK) == 0) && (flags & KV_IO_FAIL_OK) == 0)
-			kv_io_error(ERROR, err, path, (flags & KV_IO_CREATE) ? "create" : "open");
-		errno = err;
-		return -1;
-	}
-	return file;
-}
+	bool		missing = err == ENOENT && (flags & KV_IO_MISSING_OK);
 
-File
-kv_io_try_open(const char *path, int flags, KvIoKind kind)
-{
-	int			err;
-	File		file = open_file(path, flags, kind, &err);
-
-	if (err != 0)
-		kv_io_stat_add(kind, 0, err);
+	if (err == 0)
+		return file;
+	kv_io_stat_add(kind, 0, missing ? 0 : err);
+	if (!missing && (flags & KV_IO_FAIL_OK) == 0)
+		kv_io_error(ERROR, err, path, (flags & KV_IO_CREATE) ? "create" : "open");
 	errno = err;
-	return file;
+	return -1;
 }
 
 int
@@ -358,10 +346,7 @@ kv_io_try_write(File file, const void *buf, Size len, uint64 offset, KvIoKind ki
 void
 kv_io_write(File file, const void *buf, Size len, uint64 offset, KvIoKind kind)
 {
-	int			err = kv_io_try_write(file, buf, len, offset, kind);
-
-	if (err != 0)
-		kv_io_error(ERROR, err, FilePathName(file), "write");
+	kv_io_require(kv_io_try_write(file, buf, len, offset, kind), FilePathName(file), "write");
 }
 
 /*

@@ -88,8 +88,6 @@ extern const char *const kv_io_kind_names[KV_IO_KINDS];	/* 'value read', … */
  * transaction, and after an ERROR, until kv_io_close.
  */
 extern File kv_io_open(const char *path, int flags, KvIoKind kind);
-/* As kv_io_open; returns -1 with errno on failure. */
-extern File kv_io_try_open(const char *path, int flags, KvIoKind kind);
 /*
  * Create a file of so many allocated bytes, with access for this user only; 0 or an errno, also
  * if it exists.
@@ -369,6 +367,8 @@ extern char *kv_io_buffer(int buffer, Size size);
 
 /* Raise an error for a failed call with the right SQLSTATE (53100, 58030, 53300 …). */
 extern void kv_io_error(int elevel, int err, const char *path, const char *verb);
+/* The same as ERROR, unless err is 0. */
+extern void kv_io_require(int err, const char *path, const char *verb);
 
 /* ERROR (XX001): a file that the index names is missing. */
 KV_NORETURN extern void kv_io_raise_missing(const char *path);

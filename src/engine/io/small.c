@@ -140,8 +140,7 @@ kv_io_create_new(const char *path, const void *data, Size len, KvIoKind kind)
 	if (link(temporary, path) != 0 && errno != EEXIST)
 		err = errno;
 	unlink(temporary);
-	if (err != 0)
-		kv_io_error(ERROR, err, path, "create");
+	kv_io_require(err, path, "create");
 }
 
 /* read() up to len bytes, as many as there are; returns 0 or an errno */
@@ -196,8 +195,7 @@ end_reading(int fd, const char *path, Size bytes, int err)
 {
 	CloseTransientFile(fd);
 	kv_io_stat_add(KV_IO_META_READ, bytes, err);
-	if (err != 0)
-		kv_io_error(ERROR, err, path, "read");
+	kv_io_require(err, path, "read");
 }
 
 char *
@@ -297,10 +295,7 @@ kv_io_try_cut(const char *path, uint64 size)
 void
 kv_io_cut(const char *path, uint64 size)
 {
-	int			err = kv_io_try_cut(path, size);
-
-	if (err != 0)
-		kv_io_error(ERROR, err, path, "truncate");
+	kv_io_require(kv_io_try_cut(path, size), path, "truncate");
 }
 
 int
@@ -459,6 +454,17 @@ kv_io_sync_files(const char *const *paths, int n, void (*synced) (int i, void *a
 	pfree(fds);
 }
 
+/* Rename a whole temporary file; if that fails it is removed. */
+static void
+put_in_place(const char *temporary, const char *path)
+{
+	int			err = kv_io_rename(temporary, path);
+
+	if (err != 0)
+		(void) kv_io_unlink(temporary);
+	kv_io_require(err, temporary, "rename");
+}
+
 /* Replace a file such that name and content survive a power loss. */
 static void
 replace_durably(const char *temporary, const char *path, const void *data, Size len)
@@ -472,13 +478,8 @@ replace_durably(const char *temporary, const char *path, const void *data, Size 
 	CloseTransientFile(fd);
 
 	/* a failed sync is no reason for a PANIC here: the file will be written again */
-	if (err != 0)
-		kv_io_error(ERROR, err, temporary, "fsync");
-	if ((err = kv_io_rename(temporary, path)) != 0)
-	{
-		(void) kv_io_unlink(temporary);
-		kv_io_error(ERROR, err, temporary, "rename");
-	}
+	kv_io_require(err, temporary, "fsync");
+	put_in_place(temporary, path);
 	strlcpy(directory, path, sizeof(directory));
 	get_parent_directory(directory);
 	kv_io_sync_directory(directory[0] != '\0' ? directory : ".");
@@ -488,7 +489,6 @@ void
 kv_io_replace(const char *path, const void *data, Size len, bool sync)
 {
 	char		temporary[MAXPGPATH];
-	int			err;
 
 	snprintf(temporary, sizeof(temporary), "%s.tmp", path);
 	if (sync)
@@ -497,11 +497,7 @@ kv_io_replace(const char *path, const void *data, Size len, bool sync)
 		return;
 	}
 	create_whole(temporary, data, len, KV_IO_META_WRITE);
-	if ((err = kv_io_rename(temporary, path)) != 0)
-	{
-		(void) kv_io_unlink(temporary);
-		kv_io_error(ERROR, err, temporary, "rename");
-	}
+	put_in_place(temporary, path);
 }
 
 /* ---- directories ---- */
@@ -571,24 +567,33 @@ remove_entry(const char *path, const struct stat *info, int type, struct FTW *wh
 	return 0;
 }
 
+/* Sync by name, or raise; missing_ok: nothing happens if there is no such name. */
+static void
+sync_or_raise(const char *path, bool directory, bool missing_ok, const char *verb)
+{
+	bool		opened;
+	int			err = sync_path(path, directory, &opened);
+
+	if (err != 0 && (err != ENOENT || opened || !missing_ok))
+		kv_io_error(opened ? data_sync_elevel(ERROR) : ERROR, err, path, opened ? "fsync" : verb);
+}
+
 void
 kv_io_sync_directory(const char *path)
 {
-	bool		opened;
-	int			err = sync_path(path, true, &opened);
-
-	if (err != 0)
-		kv_io_error(opened ? data_sync_elevel(ERROR) : ERROR, err, path, "fsync");
+	sync_or_raise(path, true, false, "fsync");
 }
 
 void
 kv_io_sync_directory_if_there(const char *path)
 {
-	bool		opened;
-	int			err = sync_path(path, true, &opened);
+	sync_or_raise(path, true, true, "fsync");
+}
 
-	if (err != 0 && (err != ENOENT || opened))
-		kv_io_error(opened ? data_sync_elevel(ERROR) : ERROR, err, path, "fsync");
+void
+kv_io_sync_file(const char *path)
+{
+	sync_or_raise(path, false, false, "open");
 }
 
 void
@@ -654,15 +659,4 @@ kv_io_wait_directory(const char *path)
 		return;
 	(void) !fsync(fd);
 	CloseTransientFile(fd);
-}
-
-void
-kv_io_sync_file(const char *path)
-{
-	bool		opened;
-	int			err = sync_path(path, false, &opened);
-
-	if (err != 0)
-		kv_io_error(opened ? data_sync_elevel(ERROR) : ERROR, err, path,
-					opened ? "fsync" : "open");
 }
