@@ -34,36 +34,31 @@ KvProgress *kv_progress = NULL;
 
 static char *places = NULL;
 
-static const char *const names[KV_PROGRESS_COMMANDS] = {
-	[KV_PROGRESS_FLUSH] = "flush",
-	[KV_PROGRESS_COMPACT] = "compact",
-	[KV_PROGRESS_MOVE] = "move",
-	[KV_PROGRESS_REWRITE] = "rewrite",
-	[KV_PROGRESS_RECOVERY] = "recovery",
-	[KV_PROGRESS_CHECK] = "check",
-	[KV_PROGRESS_PREWARM] = "prewarm"
-};
-
-static const char *const units[KV_PROGRESS_COMMANDS] = {
-	[KV_PROGRESS_FLUSH] = "entries",
-	[KV_PROGRESS_COMPACT] = "bytes",
-	[KV_PROGRESS_MOVE] = "bytes",
-	[KV_PROGRESS_REWRITE] = "rows",
-	[KV_PROGRESS_RECOVERY] = "shards",
-	[KV_PROGRESS_CHECK] = "entries",
-	[KV_PROGRESS_PREWARM] = "bytes"
+/* The names in the view. */
+static const struct
+{
+	const char *name;
+	const char *unit;
+}			commands[KV_PROGRESS_COMMANDS] = {
+	[KV_PROGRESS_FLUSH] = {"flush", "entries"},
+	[KV_PROGRESS_COMPACT] = {"compact", "bytes"},
+	[KV_PROGRESS_MOVE] = {"move", "bytes"},
+	[KV_PROGRESS_REWRITE] = {"rewrite", "rows"},
+	[KV_PROGRESS_RECOVERY] = {"recovery", "shards"},
+	[KV_PROGRESS_CHECK] = {"check", "entries"},
+	[KV_PROGRESS_PREWARM] = {"prewarm", "bytes"}
 };
 
 const char *
 kv_progress_command_name(KvProgressCommand command)
 {
-	return names[command];
+	return commands[command].name;
 }
 
 const char *
 kv_progress_unit(KvProgressCommand command)
 {
-	return units[command];
+	return commands[command].unit;
 }
 
 static int

@@ -165,8 +165,12 @@ static TimestampTz began = 0;
 static TimestampTz last_busy = 0;
 static bool turn_is_over = false;
 
-int
-kv_worker_places(int nstatic)
+/*
+ * At most so many workers without a fixed slot run, given so many static ones.  kvfdw takes
+ * five eighths of max_worker_processes, but at least one place, if a slot is left.
+ */
+static int
+most_places(int nstatic)
 {
 	int			places = Max(max_worker_processes * 5 / 8 - nstatic, 1);
 
@@ -189,7 +193,7 @@ kv_workers_attach(void)
 		return;
 	memset(kv_workers, 0, sizeof(KvWorkers));
 	SpinLockInit(&kv_workers->mutex);
-	kv_workers->nplaces = kv_worker_places(kv_registered_workers());
+	kv_workers->nplaces = most_places(kv_registered_workers());
 	for (int i = 0; i < KV_WORKER_KINDS; i++)
 		pg_atomic_init_u32(&kv_workers->demands[i].running, 0);
 }

@@ -4,7 +4,7 @@
  *
  * Static workers run as long as the server does, and the postmaster restarts them.  All other
  * workers of the engine need a *place*.  The number of places is fixed at start
- * (kv_worker_places), so that kvfdw always leaves slots of max_worker_processes to others.
+ * (most_places), so that kvfdw always leaves slots of max_worker_processes to others.
  *
  * Workers on demand (KvWorkerKind): the process that needs one starts it with kv_worker_need.
  * The worker ends when it has been idle for a while, or when another kind waits for a place.
@@ -86,12 +86,6 @@ extern KvWorkers *kv_workers;
 extern Size kv_workers_memory(void);	/* of shared memory */
 extern void kv_workers_attach(void);	/* creates it, or attaches */
 extern void kv_workers_gucs(void);	/* in test builds: kvfdw.test_worker_idle */
-
-/*
- * At most so many workers without a fixed slot run, given so many static ones.  kvfdw takes
- * five eighths of max_worker_processes, but at least one place, if a slot is left.
- */
-extern int	kv_worker_places(int nstatic);
 
 /*
  * While shared_preload_libraries are loaded: define a kind; most: how many of it run at most.

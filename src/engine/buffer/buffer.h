@@ -296,8 +296,6 @@ extern void kv_buffer_seal_image(int buffer, uint32 value_bytes, uint32 entry_by
 extern bool kv_buffer_wait_free(const KvStore *store, Size len);
 /* Does what leads to that, without waiting or raising errors. */
 extern bool kv_buffer_ask_free(const KvStore *store, Size len);
-/* SEALED to WRITING; false: another process has it, or another buffer comes first. */
-extern bool kv_buffer_claim(int buffer, bool by_writer);
 /*
  * The same for the oldest buffer that may be written and has not failed since kv_buffers_retry, for
  * the buffer writer; -1: there is none.

@@ -17,7 +17,7 @@
  * WAL, and syncs.
  *
  * Redo writes the versions of a key in the order of the records, so that must be the order of
- * the buffers: the buffers of a shard are finished one after the other (kv_buffer_claim,
+ * the buffers: the buffers of a shard are finished one after the other (claim,
  * writer.c), and a commit logs from the oldest to the newest.  A commit holds commit_lock
  * shared from marking a buffer's entries until they are in the WAL, and a BATCH is logged under
  * it exclusively.  Else the BATCH of a newer buffer could precede the PUTs of an older one.

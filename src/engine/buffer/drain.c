@@ -135,8 +135,9 @@ claim(int i, bool by_writer)
 	return true;
 }
 
-bool
-kv_buffer_claim(int i, bool by_writer)
+/* SEALED to WRITING; false: another process has it, or another buffer comes first. */
+static bool
+lock_and_claim(int i, bool by_writer)
 {
 	bool		mine;
 
@@ -560,7 +561,7 @@ kv_buffer_ask_free(const KvStore *store, Size len)
 		(void) evict_open_buffers();
 	kv_buffers_wake_writer();
 	if (!free && pending.sealed >= 0 && !kv_worker_is_coming(KV_WORKER_BUFFER_WRITER) &&
-		kv_buffer_claim(pending.sealed, false))
+		lock_and_claim(pending.sealed, false))
 		(void) write_out(pending.sealed);	/* there is no buffer writer, and no place for one */
 	return free || kv_buffer_units(len) == 1;
 }
@@ -610,7 +611,7 @@ kv_buffer_wait_free(const KvStore *store, Size len)
 			kv_io_error(ERROR, pending.error, KV_BUFFER_FILE_PATH, "empty");
 		}
 		else if (kv_buffer_pool->writer_latch == NULL && pending.sealed >= 0 &&
-				 kv_buffer_claim(pending.sealed, false))
+				 lock_and_claim(pending.sealed, false))
 		{
 			/* there is no buffer writer either: do its work */
 			(void) write_out(pending.sealed);
@@ -656,7 +657,7 @@ kv_shard_drain(KvStore *store, uint32 shard_id, uint32 log_number, uint64 sequen
 		LWLockRelease(&shard->lock);
 		if (found < 0 && pg_atomic_read_u32(&store->state) != KV_STORE_DROPPED)
 			break;
-		if (found >= 0 && kv_buffer_claim(found, false))
+		if (found >= 0 && lock_and_claim(found, false))
 		{
 			KvFileId	file = kv_file_of(kv_buffers[found].base);
 			int			err = write_out(found);

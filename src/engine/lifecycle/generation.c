@@ -500,36 +500,40 @@ kv_store_serves(KvStore *store, Snapshot snapshot)
 	return true;
 }
 
+/* The live store of a table; NULL: there is none, or it cannot be used. */
+static const KvStore *
+find_usable_store(Oid dboid, Oid relid)
+{
+	KvTableEntry *entry;
+	const KvStore *store = find_live_store(dboid, relid, false, &entry);
+
+	return store != NULL && !store->shape.unusable ? store : NULL;
+}
+
 bool
 kv_store_wal_level(Oid dboid, Oid relid, KvWalLevel *level)
 {
-	KvTableEntry *entry;
-	KvStore    *store = find_live_store(dboid, relid, false, &entry);
+	const KvStore *store = find_usable_store(dboid, relid);
 
-	if (store == NULL || store->shape.unusable)
-		return false;
-	*level = store->shape.wal;
-	return true;
+	if (store != NULL)
+		*level = store->shape.wal;
+	return store != NULL;
 }
 
 bool
 kv_store_tablespace(Oid dboid, Oid relid, Oid *tablespace)
 {
-	KvTableEntry *entry;
-	KvStore    *store = find_live_store(dboid, relid, false, &entry);
+	const KvStore *store = find_usable_store(dboid, relid);
 
-	if (store == NULL || store->shape.unusable)
-		return false;
-	*tablespace = store->shape.tablespace;
-	return true;
+	if (store != NULL)
+		*tablespace = store->shape.tablespace;
+	return store != NULL;
 }
 
 bool
 kv_store_has_tablespaces(Oid dboid, Oid relid)
 {
-	KvTableEntry *entry;
-	KvStore    *store = find_live_store(dboid, relid, false, &entry);
+	const KvStore *store = find_usable_store(dboid, relid);
 
-	return store != NULL && !store->shape.unusable &&
-		(OidIsValid(store->shape.tablespace) || store->shape.nleaving > 0);
+	return store != NULL && (OidIsValid(store->shape.tablespace) || store->shape.nleaving > 0);
 }
