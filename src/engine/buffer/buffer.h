@@ -166,7 +166,10 @@ typedef struct KvBufferPool
 	Latch      *writer_latch;	/* NULL while the buffer writer does not run */
 } KvBufferPool;
 
-/* ---- unit.c: KvBufferPool.lock is held, exclusively unless a comment says otherwise ---- */
+/*
+ * ---- bufferfile.c: units ----
+ * KvBufferPool.lock is held, exclusively unless a comment says otherwise.
+ */
 extern Size kv_buffer_share(void);	/* no lock: maximum bytes of values of a buffer opened now */
 /*
  * The number of units that the store may not use.  At level 'none' values in buffers are nowhere
@@ -183,8 +186,6 @@ extern bool kv_units_are_free(int units, int kept);
 extern int	kv_units_take(int wanted, int least, int kept);
 /* Frees the units of a buffer that is in no list. */
 extern void kv_units_free(int buffer);
-/* Makes rows of all FREE units. */
-extern void kv_units_join(void);
 /* OPEN to SEALED, at the end of the list to be written; before it is freed, off that list. */
 extern void kv_buffer_queue(int buffer);
 extern void kv_buffer_unqueue(int buffer);
@@ -193,7 +194,7 @@ extern void kv_buffer_unqueue(int buffer);
 extern void kv_buffers_stats(KvCacheStats *stats);
 extern void kv_buffers_stats_reset(void);
 
-/* ---- bufferfile.c ---- */
+/* ---- bufferfile.c: the file ---- */
 extern KvBufferPool *kv_buffer_pool;
 extern KvWriteBuffer *kv_buffers;
 /* For engine/start.c: settings, and the pool and its buffers in shared memory. */
