@@ -418,6 +418,14 @@ CREATE FUNCTION kvfdw_stat_get_cache(
 	OUT errors bigint,
 	OUT size_bytes bigint,
 	OUT used_bytes bigint,
+	OUT misses_off bigint,
+	OUT misses_oversized bigint,
+	OUT misses_absent bigint,
+	OUT misses_probation bigint,
+	OUT misses_evicted bigint,
+	OUT misses_partial bigint,
+	OUT misses_busy bigint,
+	OUT misses_damaged bigint,
 	OUT stats_reset timestamptz)
 	RETURNS SETOF record
 	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE;
@@ -450,6 +458,17 @@ COMMENT ON COLUMN kvfdw_stat_cache.errors IS
 COMMENT ON COLUMN kvfdw_stat_cache.size_bytes IS 'Capacity; for the device, bytes of value files.';
 COMMENT ON COLUMN kvfdw_stat_cache.used_bytes IS
 	'Part of the capacity that is in use; for the device, bytes of live values.';
+COMMENT ON COLUMN kvfdw_stat_cache.misses_off IS 'Misses: the cache is off.';
+COMMENT ON COLUMN kvfdw_stat_cache.misses_oversized IS
+	'Misses: the cache takes no value of this size.';
+COMMENT ON COLUMN kvfdw_stat_cache.misses_absent IS
+	'Misses: no trace of the value there since the server started.';
+COMMENT ON COLUMN kvfdw_stat_cache.misses_probation IS 'Misses: evicted before a second read.';
+COMMENT ON COLUMN kvfdw_stat_cache.misses_evicted IS 'Misses: evicted by others.';
+COMMENT ON COLUMN kvfdw_stat_cache.misses_partial IS 'Misses: only some blocks are there.';
+COMMENT ON COLUMN kvfdw_stat_cache.misses_busy IS
+	'Misses: another process was writing it there, or over it.';
+COMMENT ON COLUMN kvfdw_stat_cache.misses_damaged IS 'Misses: it failed verification.';
 COMMENT ON COLUMN kvfdw_stat_cache.stats_reset IS
 	'Time at which the counters began: the start of the server or the last kvfdw_stat_reset().';
 

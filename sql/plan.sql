@@ -117,7 +117,7 @@ SELECT p ->> 'Key Cond' AS "Key Cond", p ->> 'Access' AS "Access", p ->> 'Direct
 -- Text and other formats have the same names.  Counters of I/O come with BUFFERS only.
 CREATE FUNCTION names_of(options text) RETURNS text LANGUAGE plpgsql AS $$ DECLARE line text; names text := ''; BEGIN
   FOR line IN EXECUTE 'EXPLAIN (COSTS OFF, TIMING OFF, SUMMARY OFF, ' || options || ') SELECT * FROM t' LOOP
-    names := names || ', ' || coalesce((SELECT string_agg(m[1], ', ') FROM regexp_matches(line, '((?:Access|Key Cond|Order|Keys Only|Shards(?: Read)?|Dead Keys|Device \w+|[\w -]+ Hits|Windows[ \w]*))"?:', 'g') m), '');
+    names := names || ', ' || coalesce((SELECT string_agg(m[1], ', ') FROM regexp_matches(line, '((?:Access|Key Cond|Order|Keys Only|Shards(?: Read)?|Dead Keys|Device \w+|[\w -]+ (?:Hits|Misses)|Windows[ \w]*))"?:', 'g') m), '');
   END LOOP; RETURN trim(regexp_replace(regexp_replace(names, ' +', ' ', 'g'), '(, )+', ', ', 'g'), ', '); END $$;
 SELECT o, names_of(o) FROM (SELECT format('FORMAT %s, ANALYZE %s, BUFFERS %s', f, a, b) FROM unnest('{text,json}'::text[]) f, unnest('{off,on}'::text[]) a, unnest('{off,on}'::text[]) b) x (o);
 DROP FUNCTION names_of;

@@ -76,6 +76,30 @@ typedef struct KvRow
 	void	   *header;			/* space for a varlena header right before value, or NULL */
 } KvRow;
 
+/* Why a value was not found in a cache that was asked for it. */
+typedef enum KvMiss
+{
+	KV_MISS_NONE,				/* it was found, or the cache was not asked */
+	KV_MISS_OFF,				/* the cache is off: its size is 0, or its file has failed */
+	KV_MISS_OVERSIZED,			/* the cache takes no value of this size */
+	KV_MISS_ABSENT,				/* it has left no trace there since the start of the server */
+	KV_MISS_PROBATION,			/* it was evicted before it was read a second time */
+	KV_MISS_EVICTED,			/* it was there until others took its place */
+	KV_MISS_PARTIAL,			/* some of its blocks are there */
+	KV_MISS_BUSY,				/* another process was writing it there, or over it */
+	KV_MISS_DAMAGED,			/* it was there and failed verification */
+	KV_MISSES
+} KvMiss;
+
+/* The caches whose misses are counted, in the order in which they are asked. */
+typedef enum KvAsked
+{
+	KV_ASKED_RECENT,			/* the recent ring */
+	KV_ASKED_BLOCKS,			/* the value cache */
+	KV_ASKED_TIER,				/* the second tier */
+	KV_ASKED
+} KvAsked;
+
 /* Work done by one scan, for EXPLAIN (ANALYZE). */
 typedef struct KvScanStats
 {
@@ -90,6 +114,7 @@ typedef struct KvScanStats
 	uint64		windows_shared; /* windows loaded for other scans, while this one waited too */
 	uint64		windows_waited; /* waits until a window was loaded */
 	uint64		dead_keys;		/* keys that were skipped, as the snapshot sees no row of them */
+	uint64		misses[KV_ASKED][KV_MISSES];	/* values that a cache did not have, by reason */
 } KvScanStats;
 
 /* ---- module start (kvfdw.c calls these) ---- */
@@ -260,6 +285,11 @@ extern const KvScanStats *kv_scan_stats(KvScan *scan);
  * looked, and how many the table has.
  */
 extern void kv_scan_note_shards(KvScan *scan);
+/*
+ * From now on misses[] of kv_scan_stats counts each value that a cache did not have.  Otherwise it
+ * counts only those that were also in no other cache.
+ */
+extern void kv_scan_explain_misses(KvScan *scan);
 extern void kv_scan_shards(const KvScan *scan, uint32 *met, uint32 *all);
 extern void kv_scan_end(KvScan *scan);
 
@@ -647,6 +677,8 @@ typedef struct KvCacheStats
 	uint64		errors;			/* values that failed verification there, and failed reads */
 	uint64		size_bytes;		/* capacity */
 	uint64		used_bytes;		/* part of the capacity that is in use */
+	/* values read from the device that were not here, by reason; not KV_MISS_NONE */
+	uint64		misses[KV_MISSES];
 } KvCacheStats;
 
 typedef struct KvIoStats

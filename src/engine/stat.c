@@ -287,6 +287,8 @@ kv_stat_caches(void (*each) (void *arg, const KvCacheStats *stats), void *arg)
 	kv_stat_stores(InvalidOid, add_store, &sums);
 	buffers.hits = sums.counts[KV_COUNT_BUFFER_HITS];
 	buffers.dropped = buffers.errors = KV_NO_COUNT;
+	for (int why = KV_MISS_NONE + 1; why < KV_MISSES; why++)
+		buffers.misses[why] = device.misses[why] = KV_NO_COUNT;
 	kv_buffers_stats(&buffers);
 	device.hits = sums.counts[KV_COUNT_DEVICE_READS];
 	device.block_size = device.inserted = device.evictions = device.dropped = KV_NO_COUNT;

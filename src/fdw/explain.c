@@ -94,6 +94,48 @@ show_key_condition(ForeignScan *plan, List *clauses, ExplainState *es)
 						es);
 }
 
+static const char *const miss_names[KV_MISSES] = {
+	[KV_MISS_OFF] = "Off",
+	[KV_MISS_OVERSIZED] = "Oversized",
+	[KV_MISS_ABSENT] = "Absent",
+	[KV_MISS_PROBATION] = "Probation",
+	[KV_MISS_EVICTED] = "Evicted",
+	[KV_MISS_PARTIAL] = "Partial",
+	[KV_MISS_BUSY] = "Busy",
+	[KV_MISS_DAMAGED] = "Damaged",
+};
+
+/*
+ * Show why a cache did not have values; in text format only reasons that were met, and not that
+ * there is no second tier, which is the default.
+ */
+static void
+show_misses(const char *label, KvAsked asked, const KvScanStats *stats, ExplainState *es)
+{
+	const uint64 *misses = stats->misses[asked];
+	StringInfoData text;
+
+	if (es->format != EXPLAIN_FORMAT_TEXT)
+	{
+		ExplainOpenGroup(label, label, true, es);
+		for (int why = KV_MISS_NONE + 1; why < KV_MISSES; why++)
+			ExplainPropertyUInteger(miss_names[why], NULL, misses[why], es);
+		ExplainCloseGroup(label, label, true, es);
+		return;
+	}
+	initStringInfo(&text);
+	for (int why = KV_MISS_NONE + 1; why < KV_MISSES; why++)
+	{
+		if (misses[why] > 0 && !(asked == KV_ASKED_TIER && why == KV_MISS_OFF))
+			appendStringInfo(&text, "%s%c%s=%llu", text.len > 0 ? " " : "",
+							 pg_tolower(miss_names[why][0]), miss_names[why] + 1,
+							 (unsigned long long) misses[why]);
+	}
+	if (text.len > 0)
+		ExplainPropertyText(label, text.data, es);
+	pfree(text.data);
+}
+
 /* Show how the scan used windows of the range cache, if it did. */
 static void
 show_windows(const KvScanStats *stats, ExplainState *es)
@@ -117,7 +159,7 @@ show_windows(const KvScanStats *stats, ExplainState *es)
 						es);
 }
 
-/* Where the values that the scan has read were found. */
+/* Where the values that the scan has read were found, and why not nearer. */
 static void
 show_io(const KvScanStats *stats, ExplainState *es)
 {
@@ -125,9 +167,12 @@ show_io(const KvScanStats *stats, ExplainState *es)
 	ExplainPropertyUInteger("Device Bytes", NULL, stats->device_bytes, es);
 	ExplainPropertyUInteger("Write Buffer Hits", NULL, stats->buffer_hits, es);
 	ExplainPropertyUInteger("Recent Ring Hits", NULL, stats->recent_hits, es);
+	show_misses("Recent Ring Misses", KV_ASKED_RECENT, stats, es);
+	ExplainPropertyUInteger("Value Cache Hits", NULL, stats->cache_hits, es);
+	show_misses("Value Cache Misses", KV_ASKED_BLOCKS, stats, es);
 	if (stats->tier_hits > 0 || es->format != EXPLAIN_FORMAT_TEXT)
 		ExplainPropertyUInteger("Tier Hits", NULL, stats->tier_hits, es);
-	ExplainPropertyUInteger("Value Cache Hits", NULL, stats->cache_hits, es);
+	show_misses("Tier Misses", KV_ASKED_TIER, stats, es);
 	show_windows(stats, es);
 }
 

@@ -51,7 +51,7 @@ PG_FUNCTION_INFO_V1(kvfdw_stat_get_cache);
 #define KV_IO_COLUMNS	5
 #define KV_CHECKPOINTER_COLUMNS	8
 #define KV_RANGE_CACHE_COLUMNS	12
-#define KV_CACHE_COLUMNS	11
+#define KV_CACHE_COLUMNS	19
 
 KV_NORETURN static void
 raise_undefined(Oid relid)
@@ -471,6 +471,11 @@ add_cache_row(void *arg, const KvCacheStats *stats)
 	{
 		nulls[n] = counts[i] == KV_NO_COUNT;
 		values[n++] = Int64GetDatum(counts[i]);
+	}
+	for (int why = KV_MISS_NONE + 1; why < KV_MISSES; why++)
+	{
+		nulls[n] = stats->misses[why] == KV_NO_COUNT;
+		values[n++] = Int64GetDatum(stats->misses[why]);
 	}
 	values[n++] = stats_reset();
 	Assert(n == KV_CACHE_COLUMNS);

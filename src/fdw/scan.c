@@ -335,6 +335,9 @@ start_scan(ForeignScanState *node, KvScanState *state)
 		MemoryContextSwitchTo(old);
 		if (state->scan != NULL && node->ss.ps.instrument != NULL)
 			kv_scan_note_shards(state->scan);
+		if (state->scan != NULL && node->ss.ps.instrument != NULL &&
+			node->ss.ps.instrument->need_bufusage)
+			kv_scan_explain_misses(state->scan);
 		if (state->scan == NULL)
 		{
 			/* the absence of rows has been read, too */

@@ -45,7 +45,7 @@ SELECT has_view('kvfdw_stat_range_cache');
 SELECT columns_are('kvfdw_stat_range_cache', ARRAY['windows', 'window_size', 'used', 'scans', 'hits', 'loads', 'shared', 'waits', 'reads', 'read_bytes', 'evictions', 'stats_reset']);
 SELECT col_type_is('kvfdw_stat_range_cache', c, 'bigint') FROM unnest(ARRAY['windows', 'window_size', 'used', 'scans', 'hits', 'loads', 'shared', 'waits', 'reads', 'read_bytes', 'evictions']) c;
 SELECT table_privs_are('kvfdw_stat_range_cache', 'public', ARRAY['SELECT']);
-SELECT columns_are('kvfdw_stat_cache', ARRAY['cache', 'enabled', 'hits', 'block_size', 'inserted', 'evictions', 'dropped', 'errors', 'size_bytes', 'used_bytes', 'stats_reset']);
+SELECT columns_are('kvfdw_stat_cache', ARRAY['cache', 'enabled', 'hits', 'block_size', 'inserted', 'evictions', 'dropped', 'errors', 'size_bytes', 'used_bytes', 'misses_off', 'misses_oversized', 'misses_absent', 'misses_probation', 'misses_evicted', 'misses_partial', 'misses_busy', 'misses_damaged', 'stats_reset']);
 SELECT table_privs_are('kvfdw_stat_cache', 'public', ARRAY['SELECT']);
 SELECT is((SELECT string_agg(cache, ', ') FROM kvfdw_stat_cache), 'write buffers, recent ring, value cache, tier, device', 'kvfdw_stat_cache has a row for each cache, in the order of lookup');
 SELECT is((SELECT string_agg(cache, ', ') FROM kvfdw_stat_cache WHERE enabled), 'write buffers, recent ring, value cache, device', 'and a cache that is switched off is not enabled');

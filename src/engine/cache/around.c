@@ -243,6 +243,7 @@ take_moved(KvStore *store, KvAddress address, const char *blocks, Size len, bool
 }
 
 const KvCache kv_page_pieces = {
+	.asked = KV_ASKED,
 	.gucs = define_settings, .memory = tags_memory, .attach = attach,
 	.mover = {is_used, 0, had, take_moved}
 };

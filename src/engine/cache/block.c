@@ -46,6 +46,7 @@
 
 #define KV_BLOCK_WAYS	8
 #define KV_BLOCK_GHOSTS	8
+#define KV_BLOCK_LEFT	8
 #define KV_CACHE_HEAT	3		/* number of times that the hand passes over a much used block */
 #define KV_NO_WAY		(-1)
 
@@ -65,7 +66,9 @@ typedef struct KvBlockSet
 	pg_atomic_uint32 hand;		/* of the clock */
 	uint8		probation;		/* the way on probation */
 	uint8		next_ghost;
+	uint8		next_left;
 	uint16		ghosts[KV_BLOCK_GHOSTS];	/* tags; 0: none */
+	uint16		left[KV_BLOCK_LEFT];	/* tags of blocks that the clock has evicted */
 	bool		spilled;		/* some of its blocks may be in the neighbouring set */
 } KvBlockSet;
 
@@ -280,6 +283,16 @@ holds(uint32 cache_id, uint64 blockno)
 	return find_block(cache_id, blockno, &set, &way);
 }
 
+/* Notes that the clock evicts a block, in its own set, even if it is in the neighbouring one. */
+static void
+note_left(const KvBlockEntry *entry)
+{
+	uint64		hash = hash_of(entry->cache_id, entry->blockno);
+	KvBlockSet *set = &sets[set_of_hash(hash)];
+
+	set->left[set->next_left++ % KV_BLOCK_LEFT] = tag_of(hash);
+}
+
 /* The way of the clock whose block was not read lately; KV_NO_WAY: other processes were faster. */
 static int
 clock_way(KvBlockSet *set)
@@ -292,7 +305,10 @@ clock_way(KvBlockSet *set)
 		if (way == set->probation)
 			continue;
 		if (heat == 0)
+		{
+			note_left(&set->entries[way]);
 			return way;
+		}
 		(void) pg_atomic_compare_exchange_u32(&set->entries[way].heat, &heat, heat - 1);
 	}
 	return KV_NO_WAY;
@@ -662,6 +678,48 @@ reset_stats(void)
 	pg_atomic_write_u64(&counts->errors, 0);
 }
 
+/* Is a tag among those? */
+static bool
+has_tag(const uint16 *tags, int n, uint16 tag)
+{
+	for (int i = 0; i < n; i++)
+	{
+		if (tags[i] == tag)
+			return true;
+	}
+	return false;
+}
+
+/* Why is a block not cached? */
+static KvMiss
+why_not(uint32 cache_id, uint64 blockno)
+{
+	uint64		hash = hash_of(cache_id, blockno);
+	const KvBlockSet *set = &sets[set_of_hash(hash)];
+
+	if (has_tag(set->ghosts, KV_BLOCK_GHOSTS, tag_of(hash)))
+		return KV_MISS_PROBATION;
+	return has_tag(set->left, KV_BLOCK_LEFT, tag_of(hash)) ? KV_MISS_EVICTED : KV_MISS_ABSENT;
+}
+
+KvMiss
+kv_block_why(uint32 cache_id, KvLocation location, uint32 len)
+{
+	KvTouched	touched;
+	int			here = 0;
+
+	if (set_count() == 0)
+		return KV_MISS_OFF;
+	if (!touched_by(location, len, &touched))
+		return KV_MISS_OVERSIZED;
+	for (int i = 0; i < touched.n; i++)
+		here += holds(cache_id, touched.first + i);
+	if (here == 0)
+		return why_not(cache_id, touched.first);
+	/* a process that was replacing an entry has finished since */
+	return here == touched.n ? KV_MISS_BUSY : KV_MISS_PARTIAL;
+}
+
 bool
 kv_block_takes(KvLocation location, uint32 len)
 {
@@ -672,6 +730,7 @@ kv_block_takes(KvLocation location, uint32 len)
 
 const KvCache kv_value_cache = {
 	.name = "value cache", .counter = KV_COUNT_CACHE_HITS,
+	.asked = KV_ASKED_BLOCKS,
 	.gucs = define_settings, .memory = block_memory, .attach = attach,
 	.forget = forget_blocks,
 	.room = capacity, .each = each_block, .warm = warm_block,

@@ -45,8 +45,19 @@ typedef struct KvBatchRow
 	bool		no_tier;		/* its value was not in the second tier when it was read there */
 	bool		direct;	/* bypass the page cache, through which the value could not be read */
 	bool		wrong_pages;	/* the page cache had wrong bytes */
+	uint8		missed[KV_ASKED];	/* for each cache: a KvMiss */
 	int			problem;		/* SQLSTATE if a forgiving scan cannot read the value; else 0 */
 } KvBatchRow;
+
+/* Nothing is known about the value yet. */
+static inline void
+kv_row_reset(KvBatchRow *row)
+{
+	row->value = NULL;
+	row->verified = row->headed = row->no_tier = row->direct = row->wrong_pages = false;
+	memset(row->missed, 0, sizeof(row->missed));
+	row->problem = 0;
+}
 
 /* How a scan reads the values of its batches. */
 typedef struct KvSource
@@ -59,6 +70,7 @@ typedef struct KvSource
 	KvWindowReader *reader;
 	bool		points;			/* single keys, which are not read through windows */
 	bool		kept;			/* the value cache keeps what is read */
+	bool		explains;		/* see kv_scan_explain_misses */
 } KvSource;
 
 /*

@@ -97,6 +97,9 @@ plan_reads(KvSource *source, KvBatchRow *rows, int nrows, KvRead *reads)
 		read->file = kv_file_of(address);
 		read->tier = !row->no_tier && !source->reader->windows &&
 			kv_tier_find(source->store->cache_id, address, row->version.len, &read->place);
+		if (!read->tier && !source->reader->windows && row->missed[KV_ASKED_TIER] == KV_MISS_NONE)
+			row->missed[KV_ASKED_TIER] = kv_tier_why(source->store->cache_id, address,
+													 row->version.len);
 		if (read->tier)
 		{
 			read->file = KV_TIER_FILE;
@@ -331,8 +334,12 @@ lost_in_tier(KvSource *source, const KvRead *reads, int nreads)
 			hits++;
 			continue;
 		}
+		row->missed[KV_ASKED_TIER] = row->value != NULL ? KV_MISS_DAMAGED : KV_MISS_BUSY;
 		if (row->value == NULL && row->result < 0)
+		{
+			row->missed[KV_ASKED_TIER] = KV_MISS_OFF;
 			kv_tier_failed(-row->result);
+		}
 		else
 			kv_tier_drop(&reads[i].place);
 		row->value = NULL;

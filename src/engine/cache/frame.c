@@ -14,7 +14,7 @@ Size
 kv_frames_size(uint32 n)
 {
 	return MAXALIGN(sizeof(KvFrameControl)) + MAXALIGN(n * sizeof(KvFrame)) +
-		MAXALIGN(n * sizeof(pg_atomic_uint32));
+		2 * MAXALIGN(n * sizeof(pg_atomic_uint32));
 }
 
 void
@@ -24,6 +24,8 @@ kv_frames_attach(KvFrameRing *ring, char *memory, uint32 n, bool found)
 	ring->n = n;
 	ring->frames = (KvFrame *) (memory + MAXALIGN(sizeof(KvFrameControl)));
 	ring->buckets = (pg_atomic_uint32 *) ((char *) ring->frames + MAXALIGN(n * sizeof(KvFrame)));
+	ring->left = (pg_atomic_uint32 *) ((char *) ring->buckets +
+									   MAXALIGN(n * sizeof(pg_atomic_uint32)));
 	if (found)
 		return;
 	memset(memory, 0, kv_frames_size(n));
@@ -36,6 +38,7 @@ kv_frames_attach(KvFrameRing *ring, char *memory, uint32 n, bool found)
 		pg_atomic_init_u32(&ring->frames[i].wanted, 0);
 		ring->frames[i].next = KV_NO_FRAME;
 		pg_atomic_init_u32(&ring->buckets[i], KV_NO_FRAME);
+		pg_atomic_init_u32(&ring->left[i], 0);
 	}
 }
 
@@ -78,10 +81,23 @@ kv_frames_stats_reset(const KvFrameRing *ring)
 	pg_atomic_write_u64(&ring->control->errors, 0);
 }
 
+static uint32
+bucket_number(const KvFrameRing *ring, uint64 hash)
+{
+	return ((uint64) (uint32) hash * ring->n) >> 32;
+}
+
 static pg_atomic_uint32 *
 bucket_of(const KvFrameRing *ring, uint32 cache_id, uint64 number)
 {
-	return &ring->buckets[((uint64) (uint32) kv_hash_number(number, cache_id) * ring->n) >> 32];
+	return &ring->buckets[bucket_number(ring, kv_hash_number(number, cache_id))];
+}
+
+/* The tag of a frame that has left: bits of its hash that have not chosen the bucket. */
+static uint32
+tag_of(uint64 hash)
+{
+	return Max((uint32) (hash >> 32), 1);
 }
 
 uint32
@@ -101,12 +117,31 @@ kv_frame_find(const KvFrameRing *ring, uint32 cache_id, uint64 number, uint32 bl
 	return KV_NO_FRAME;
 }
 
+KvMiss
+kv_frame_why(const KvFrameRing *ring, uint32 cache_id, uint64 number, uint32 blocks)
+{
+	uint64		hash = kv_hash_number(number, cache_id);
+	uint32		i = kv_frame_find(ring, cache_id, number, 0);
+
+	/* a process that fills the frame has stored the blocks since */
+	if (kv_frame_find(ring, cache_id, number, blocks) != KV_NO_FRAME)
+		return KV_MISS_BUSY;
+	if (i != KV_NO_FRAME && (pg_atomic_read_u32(&ring->frames[i].valid) & blocks) != 0)
+		return KV_MISS_PARTIAL;
+	if (i == KV_NO_FRAME &&
+		pg_atomic_read_u32(&ring->left[bucket_number(ring, hash)]) == tag_of(hash))
+		return KV_MISS_EVICTED;
+	return KV_MISS_ABSENT;
+}
+
 static void
 leave_chain(const KvFrameRing *ring, uint32 i)
 {
-	pg_atomic_uint32 *bucket = bucket_of(ring, ring->frames[i].cache_id, ring->frames[i].number);
+	uint64		hash = kv_hash_number(ring->frames[i].number, ring->frames[i].cache_id);
+	pg_atomic_uint32 *bucket = &ring->buckets[bucket_number(ring, hash)];
 	uint32		before = pg_atomic_read_u32(bucket);
 
+	pg_atomic_write_u32(&ring->left[bucket_number(ring, hash)], tag_of(hash));
 	if (before == i)
 	{
 		pg_atomic_write_u32(bucket, ring->frames[i].next);

@@ -51,6 +51,7 @@ typedef struct KvFrameRing
 	uint32		n;
 	KvFrame    *frames;
 	pg_atomic_uint32 *buckets;	/* as many as frames: each the first frame of a chain */
+	pg_atomic_uint32 *left;		/* for each bucket: the tag of what has left it last, or 0 */
 } KvFrameRing;
 
 /* The bits of the blocks that have these bytes of a frame. */
@@ -70,6 +71,19 @@ kv_frame_cached(uint32 blocks)
 	return blocks << KV_FRAME_BLOCKS;
 }
 
+/*
+ * The reason for a value in several frames, of which the first ones have one reason (NONE: there is
+ * no first one) and the next one has another.
+ */
+static inline KvMiss
+kv_frame_whole(KvMiss first, KvMiss next)
+{
+	if (first == KV_MISS_NONE || first == next)
+		return next;
+	return first == KV_MISS_BUSY || next == KV_MISS_BUSY || next == KV_MISS_PARTIAL ?
+		KV_MISS_PARTIAL : first;
+}
+
 /* The counters of a ring, in frames, and its present use; all 0 if there is none. */
 extern void kv_frames_stats(const KvFrameRing *ring, KvCacheStats *stats);
 extern void kv_frames_stats_reset(const KvFrameRing *ring);
@@ -84,6 +98,9 @@ extern void kv_frames_attach(KvFrameRing *ring, char *memory, uint32 n, bool fou
  * been given to other addresses already.
  */
 extern uint32 kv_frame_find(const KvFrameRing *ring, uint32 cache_id, uint64 number, uint32 blocks);
+/* Why were bytes of this length not found there?  They are in one frame. */
+extern KvMiss kv_frame_why(const KvFrameRing *ring, uint32 cache_id, uint64 number,
+						   uint32 blocks);
 /* Makes it FREE, if it is not.  Lock held, exclusively. */
 extern void kv_frame_drop(const KvFrameRing *ring, uint32 frame);
 /*

@@ -21,6 +21,8 @@ typedef struct KvCache
 {
 	const char *name;			/* in kvfdw_stat_cache; NULL: it has no row there */
 	int			counter;		/* the KvStat that counts its hits, or KV_OWN_COUNTER */
+	KvAsked		asked;			/* its index in counters of misses; KV_ASKED: it has none */
+	uint32		never;			/* a bit for each KvMiss that it never has */
 
 	void		(*gucs) (void); /* defines its settings */
 	Size		(*memory) (void);	/* size of its part of shared memory */
@@ -46,6 +48,11 @@ extern const KvCache kv_recent_ring;
 extern const KvCache kv_value_cache;
 extern const KvCache kv_second_tier;
 extern const KvCache kv_page_pieces;
+
+/* The caches whose misses are counted; their file says why a value is not there. */
+extern KvMiss kv_recent_why(uint32 cache_id, KvAddress address, uint32 len);
+extern KvMiss kv_block_why(uint32 cache_id, KvLocation location, uint32 len);
+extern KvMiss kv_tier_why(uint32 cache_id, KvAddress address, uint32 len);
 
 /* ---- device.c ---- */
 

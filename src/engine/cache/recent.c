@@ -275,6 +275,26 @@ read_frame(uint32 cache_id, uint64 number, uint32 from, uint32 len, char *into)
 	return true;
 }
 
+KvMiss
+kv_recent_why(uint32 cache_id, KvAddress address, uint32 len)
+{
+	KvMiss		why = KV_MISS_NONE;
+
+	if (ring.control == NULL)
+		return KV_MISS_OFF;
+	for (uint32 done = 0; done < len;)
+	{
+		uint32		from = (address + done) % KV_FRAME_SIZE;
+		uint32		part = Min(len - done, KV_FRAME_SIZE - from);
+		KvMiss		here = kv_frame_why(&ring, cache_id, (address + done) / KV_FRAME_SIZE,
+										kv_frame_blocks(from, part));
+
+		why = kv_frame_whole(why, here);
+		done += part;
+	}
+	return why;
+}
+
 void
 kv_recent_wrong(void)
 {
@@ -403,6 +423,7 @@ kv_recent_may_have(uint32 cache_id, KvAddress address)
 
 const KvCache kv_recent_ring = {
 	.name = "recent ring", .counter = KV_COUNT_RECENT_HITS,
+	.asked = KV_ASKED_RECENT, .never = 1 << KV_MISS_OVERSIZED | 1 << KV_MISS_PROBATION,
 	.gucs = define_settings, .memory = ring_memory, .attach = attach,
 	.room = capacity, .each = each_block, .warm = warm_block,
 	.stats = get_stats, .stats_reset = reset_stats

@@ -8,6 +8,8 @@
  */
 #include "postgres.h"
 
+#include "port/atomics.h"
+#include "storage/shmem.h"
 #include "utils/memutils.h"
 
 #include "engine/base/types.h"
@@ -29,6 +31,14 @@ static const KvCache *const caches[] = {
 	&kv_recent_ring, &kv_value_cache, &range_cache, &kv_second_tier, &kv_page_pieces
 };
 
+/* In shared memory: why values that were read from the device were in no cache. */
+typedef struct KvMissCounts
+{
+	pg_atomic_uint64 n[KV_ASKED][KV_MISSES];
+} KvMissCounts;
+
+static KvMissCounts *miss_counts;
+
 /* ---- start ---- */
 
 static void
@@ -49,7 +59,7 @@ kv_source_gucs(void)
 Size
 kv_source_memory(void)
 {
-	Size		size = 0;
+	Size		size = CACHELINEALIGN(sizeof(KvMissCounts));
 
 	for (int i = 0; i < lengthof(caches); i++)
 		size = add_size(size, CACHELINEALIGN(caches[i]->memory()));
@@ -59,6 +69,11 @@ kv_source_memory(void)
 void
 kv_source_attach(void)
 {
+	bool		found;
+
+	miss_counts = ShmemInitStruct("kvfdw cache misses", sizeof(KvMissCounts), &found);
+	for (int i = 0; i < KV_ASKED * KV_MISSES && !found; i++)
+		pg_atomic_init_u64(&miss_counts->n[i / KV_MISSES][i % KV_MISSES], 0);
 	for (int i = 0; i < lengthof(caches); i++)
 		caches[i]->attach();
 }
@@ -70,6 +85,70 @@ kv_source_workers(void)
 	{
 		if (caches[i]->workers)
 			caches[i]->workers();
+	}
+}
+
+/* ---- why values were not found ---- */
+
+/* A cache does not have a row's value: counts why, unless that was done before. */
+static void
+note_miss(const KvSource *source, KvBatchRow *row, KvAsked asked, KvMiss why)
+{
+	if (row->missed[asked] == KV_MISS_NONE)
+		row->missed[asked] = why;
+	source->stats->misses[asked][row->missed[asked]]++;
+}
+
+static void
+note_recent_miss(const KvSource *source, KvBatchRow *row)
+{
+	note_miss(source, row, KV_ASKED_RECENT,
+			  kv_recent_why(source->store->cache_id, KV_LOCATION_ADDRESS(row->version.location),
+							row->version.len));
+}
+
+/* Notes for missing values why they are in no cache in memory.  Returns how many are missing. */
+static int
+note_near_misses(const KvSource *source, KvBatchRow *rows, int n)
+{
+	int			missing = 0;
+
+	for (int i = 0; i < n; i++)
+	{
+		KvBatchRow *row = &rows[i];
+
+		if (row->value != NULL || row->problem != 0)
+			continue;
+		missing++;
+		note_recent_miss(source, row);
+		note_miss(source, row, KV_ASKED_BLOCKS,
+				  kv_block_why(source->store->cache_id, row->version.location,
+							   row->version.len));
+	}
+	return missing;
+}
+
+/* Counts the misses of values that were read from the device: those that the tier did not have. */
+static void
+count_misses(const KvSource *source, const KvBatchRow *rows, int n)
+{
+	uint32		sums[KV_ASKED][KV_MISSES] = {{0}};
+
+	for (int i = 0; i < n; i++)
+	{
+		if (rows[i].missed[KV_ASKED_TIER] == KV_MISS_NONE)
+			continue;
+		source->stats->misses[KV_ASKED_TIER][rows[i].missed[KV_ASKED_TIER]]++;
+		for (int asked = 0; asked < KV_ASKED; asked++)
+			sums[asked][rows[i].missed[asked]]++;
+	}
+	for (int asked = 0; asked < KV_ASKED; asked++)
+	{
+		for (int why = KV_MISS_NONE + 1; why < KV_MISSES; why++)
+		{
+			if (sums[asked][why] > 0)
+				pg_atomic_fetch_add_u64(&miss_counts->n[asked][why], sums[asked][why]);
+		}
 	}
 }
 
@@ -129,7 +208,7 @@ matches(const KvSource *source, const KvBatchRow *row, const char *value)
  * block may have been damaged since it was written.
  */
 static bool
-take_recent(const KvSource *source, const KvBatchRow *row, char *into)
+take_recent(const KvSource *source, KvBatchRow *row, char *into)
 {
 	const KvVersion *version = &row->version;
 
@@ -139,6 +218,7 @@ take_recent(const KvSource *source, const KvBatchRow *row, char *into)
 	if (matches(source, row, into))
 		return true;
 	kv_recent_wrong();
+	row->missed[KV_ASKED_RECENT] = KV_MISS_DAMAGED;
 	return false;
 }
 
@@ -147,7 +227,7 @@ take_recent(const KvSource *source, const KvBatchRow *row, char *into)
  * block may have been damaged when it was read for another value, or since.
  */
 static bool
-take_block(const KvSource *source, const KvBatchRow *row, char *into)
+take_block(const KvSource *source, KvBatchRow *row, char *into)
 {
 	const KvVersion *version = &row->version;
 	uint32		cache_id = source->store->cache_id;
@@ -157,6 +237,7 @@ take_block(const KvSource *source, const KvBatchRow *row, char *into)
 	if (matches(source, row, into))
 		return true;
 	kv_block_lose(cache_id, version->location, version->len);
+	row->missed[KV_ASKED_BLOCKS] = KV_MISS_DAMAGED;
 	return false;
 }
 
@@ -197,7 +278,11 @@ take_near(KvSource *source, KvBatchRow *rows, int n)
 		if (take_recent(source, row, into))
 			stats->recent_hits++;
 		else if (take_block(source, row, into))
+		{
 			stats->cache_hits++;
+			if (source->explains)
+				note_recent_miss(source, row);
+		}
 		else
 			continue;
 		use_room(row, into, &room);
@@ -301,15 +386,23 @@ take_from_windows(KvSource *source, KvBatchRow *rows, int n)
 void
 kv_source_take(KvSource *source, KvBatchRow *rows, int n, bool near)
 {
+	int			missing = 0;
+
 	if (near)
 	{
 		if (!source->reader->windows)
 			take_near(source, rows, n);
+		if (!source->reader->windows && source->explains)
+			(void) note_near_misses(source, rows, n);
 		return;
 	}
 	if (!source->points)
 		take_from_windows(source, rows, n);
+	if (!source->reader->windows)
+		missing = source->explains ? n : note_near_misses(source, rows, n);
 	kv_device_read(source, rows, n);
+	if (missing > 0)
+		count_misses(source, rows, n);
 }
 
 void
@@ -430,6 +523,9 @@ kv_source_stats(const uint64 *counts, void (*each) (void *arg, const KvCacheStat
 			continue;
 		if (caches[i]->counter != KV_OWN_COUNTER)
 			stats.hits = counts[caches[i]->counter];
+		for (int why = KV_MISS_NONE + 1; why < KV_MISSES; why++)
+			stats.misses[why] = caches[i]->never & 1 << why ? KV_NO_COUNT :
+				pg_atomic_read_u64(&miss_counts->n[caches[i]->asked][why]);
 		caches[i]->stats(&stats);
 		each(arg, &stats);
 	}
@@ -438,6 +534,8 @@ kv_source_stats(const uint64 *counts, void (*each) (void *arg, const KvCacheStat
 void
 kv_source_stats_reset(void)
 {
+	for (int i = 0; i < KV_ASKED * KV_MISSES; i++)
+		pg_atomic_write_u64(&miss_counts->n[i / KV_MISSES][i % KV_MISSES], 0);
 	for (int i = 0; i < lengthof(caches); i++)
 	{
 		if (caches[i]->stats_reset)

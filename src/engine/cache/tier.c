@@ -336,6 +336,31 @@ kv_tier_find(uint32 cache_id, KvAddress address, uint32 len, KvTierPlace *place)
 		place->parts[1].frame == place->parts[0].frame + 1;
 }
 
+KvMiss
+kv_tier_why(uint32 cache_id, KvAddress address, uint32 len)
+{
+	uint64		number = address / KV_FRAME_SIZE;
+	uint32		from = address % KV_FRAME_SIZE;
+	uint32		first = Min(len, KV_FRAME_SIZE - from);
+	KvMiss		why;
+
+	if (tier == NULL || pg_atomic_read_u32(&tier->state) != KV_TIER_ON)
+		return KV_MISS_OFF;
+	if (len - first > KV_FRAME_SIZE)
+		return KV_MISS_OVERSIZED;
+	why = kv_frame_why(&ring, cache_id, number, kv_frame_blocks(from, first));
+	if (first < len)
+	{
+		KvMiss		rest = kv_frame_why(&ring, cache_id, number + 1,
+										kv_frame_blocks(0, len - first));
+
+		/* both parts may be there, and not follow each other in the file */
+		why = why == KV_MISS_BUSY && rest == KV_MISS_BUSY ? KV_MISS_PARTIAL :
+			kv_frame_whole(why, rest);
+	}
+	return why;
+}
+
 bool
 kv_tier_still(const KvTierPlace *place)
 {
@@ -810,6 +835,7 @@ register_writer(void)
 
 const KvCache kv_second_tier = {
 	.name = "tier", .counter = KV_OWN_COUNTER,
+	.asked = KV_ASKED_TIER, .never = 1 << KV_MISS_PROBATION,
 	.gucs = define_settings, .memory = tier_memory, .attach = attach, .workers = register_writer,
 	.forget = forget_frames,
 	.mover = {is_wanted, KV_TIER_PUT, has_or_will, take_moved},

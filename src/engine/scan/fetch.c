@@ -118,7 +118,8 @@ source_of(KvScan *scan)
 	return (KvSource) {
 		.store = scan->store, .stats = &scan->stats, .context = scan->batch_context,
 		.lasting = scan->context, .buffer = &scan->steering.buffer, .reader = &scan->reader,
-		.points = scan->points, .kept = is_kept(scan)
+		.points = scan->points, .kept = is_kept(scan),
+		.explains = scan->explains_misses
 	};
 }
 

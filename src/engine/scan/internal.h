@@ -193,6 +193,7 @@ struct KvScan
 	MemoryContext batch_context;
 	KvScanStats stats;
 	KvConflicts conflicts;		/* for view, at SERIALIZABLE */
+	bool		explains_misses;
 	bool		notes_shards;
 	Bitmapset  *shards;			/* ids of the shards that it has read, if it notes them */
 

@@ -132,9 +132,7 @@ begin_row(KvBatchRow *row, KvKey key)
 {
 	row->key = key.data;
 	row->keylen = key.len;
-	row->value = NULL;
-	row->verified = row->headed = row->no_tier = row->direct = row->wrong_pages = false;
-	row->problem = 0;
+	kv_row_reset(row);
 }
 
 /* Is the version found a row?  A value without bytes is set at once. */
@@ -371,10 +369,9 @@ copy_memtables(KvScan *scan, KvShard *shard, int max_keys, int max_items, Size m
 			row->key = key.data;
 			row->keylen = key.len;
 			row->present = row->version.kind == KV_VERSION_PUT;
-			row->value = row->present ? kv_batch_copy_from_buffer(scan, shard, &row->version)
-				: NULL;
-			row->verified = row->headed = row->no_tier = row->direct = row->wrong_pages = false;
-			row->problem = 0;
+			kv_row_reset(row);
+			if (row->present)
+				row->value = kv_batch_copy_from_buffer(scan, shard, &row->version);
 			if (row->present)
 				bytes += row->version.len;
 			keys->nrows++;
@@ -547,9 +544,7 @@ next_key(KvKeyReader *keys, KvBatchRow *row)
 			row->key = key.data;
 			row->keylen = key.len;
 			row->present = row->version.kind == KV_VERSION_PUT;
-			row->value = NULL;
-			row->verified = row->headed = row->no_tier = row->direct = row->wrong_pages = false;
-			row->problem = 0;
+			kv_row_reset(row);
 			return true;
 		}
 		if (unlikely(count_dead(keys)))

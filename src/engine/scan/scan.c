@@ -267,6 +267,12 @@ kv_scan_stats(KvScan *scan)
 }
 
 void
+kv_scan_explain_misses(KvScan *scan)
+{
+	scan->explains_misses = true;
+}
+
+void
 kv_scan_note_shards(KvScan *scan)
 {
 	scan->notes_shards = true;
