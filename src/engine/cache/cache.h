@@ -64,6 +64,9 @@ typedef struct KvSource
 {
 	KvStore    *store;
 	KvScanStats *stats;			/* counts the work */
+	/* those of stats when the batch begins; the store's counters have them */
+	uint64		device_reads;
+	uint64		device_bytes;
 	MemoryContext context;		/* for the values of this batch */
 	MemoryContext lasting;		/* for a buffer that is used again */
 	char	  **buffer;			/* where that is; NULL: not yet made */

@@ -345,7 +345,7 @@ take_from_window(KvSource *source, const KvBatchRow *row, char *into)
 static void
 take_from_windows(KvSource *source, KvBatchRow *rows, int n)
 {
-	KvScanStats before = *source->stats;
+	uint64		reads;
 	Size		total = 0;
 	char	   *into;
 
@@ -373,12 +373,12 @@ take_from_windows(KvSource *source, KvBatchRow *rows, int n)
 	}
 	if (source->reader->wants_blocks)
 		kv_block_window_progress(source->reader);
-	if (source->stats->device_reads == before.device_reads)
+	reads = source->stats->device_reads - source->device_reads;
+	if (reads == 0)
 		return;
-	kv_stat_add(source->store, KV_COUNT_DEVICE_READS,
-				source->stats->device_reads - before.device_reads);
+	kv_stat_add(source->store, KV_COUNT_DEVICE_READS, reads);
 	kv_stat_add(source->store, KV_COUNT_DEVICE_READ_BYTES,
-				source->stats->device_bytes - before.device_bytes);
+				source->stats->device_bytes - source->device_bytes);
 }
 
 /* ---- reading ---- */

@@ -116,8 +116,10 @@ static KvSource
 source_of(KvScan *scan)
 {
 	return (KvSource) {
-		.store = scan->store, .stats = &scan->stats, .context = scan->batch_context,
-		.lasting = scan->context, .buffer = &scan->steering.buffer, .reader = &scan->reader,
+		.store = scan->store, .stats = &scan->stats,
+		.device_reads = scan->stats.device_reads, .device_bytes = scan->stats.device_bytes,
+		.context = scan->batch_context, .lasting = scan->context,
+		.buffer = &scan->steering.buffer, .reader = &scan->reader,
 		.points = scan->points, .kept = is_kept(scan),
 		.explains = scan->explains_misses
 	};
