@@ -345,9 +345,12 @@ lost_in_tier(KvSource *source, const KvRead *reads, int nreads)
 		row->value = NULL;
 		row->no_tier = lost = true;
 	}
-	source->stats->tier_hits += hits;
-	kv_stat_add(source->store, KV_COUNT_TIER_HITS, hits);
-	kv_tier_count_hits(hits);
+	if (hits > 0)
+	{
+		source->stats->tier_hits += hits;
+		kv_stat_add(source->store, KV_COUNT_TIER_HITS, hits);
+		kv_tier_count_hits(hits);
+	}
 	return lost;
 }
 
@@ -392,17 +395,23 @@ lost_in_page_cache(KvSource *source, const KvRead *reads, int nreads)
 void
 kv_device_read(KvSource *source, KvBatchRow *rows, int n)
 {
-	KvRead	   *reads = MemoryContextAlloc(source->context, sizeof(KvRead) * Max(n, 1));
+	KvRead	   *reads = NULL;
+	int			missing = 0;
 	bool		again;
 
+	for (int i = 0; i < n; i++)
+		missing += rows[i].value == NULL;
+	if (missing > 0)
+		reads = MemoryContextAlloc(source->context, sizeof(KvRead) * missing);
 	do
 	{
-		int			nreads = plan_reads(source, rows, n, reads);
+		int			nreads = missing > 0 ? plan_reads(source, rows, n, reads) : 0;
 
 		CHECK_FOR_INTERRUPTS();
 		KV_STOP_POINT("fetch_planned");
-		if (nreads > 0)
-			read_values(source, reads, nreads);
+		if (nreads == 0)
+			return;
+		read_values(source, reads, nreads);
 		again = lost_in_tier(source, reads, nreads);
 		if (lost_in_page_cache(source, reads, nreads))
 			again = true;
