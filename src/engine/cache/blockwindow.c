@@ -6,20 +6,17 @@
  * range cache.  Such a scan gains nothing from reading files from end to end; each value costs a
  * read of its own.  But the scan can know the blocks that it will need long before, and other scans
  * on the same way need the same ones.  So it looks ahead in the index (scan/ahead.c) and asks for
- * many blocks at a time.  Each block that is in no window gets a slot in one, and an entry in the
- * table of blocks.  The window is queued for the workers.  A scan that finds a block in the table
- * takes it from the window, or waits for it.
+ * many blocks at a time.  Each block that is in no window gets a slot in one that the scan claims,
+ * fills with blocks and queues for the workers (window.c).  A scan that finds a block in the table
+ * takes it from the window, or waits for it (reader.c).
  *
- *		FREE ──want──▸ QUEUED ──next──▸ READ ──publish──▸ LOADED ──evict, want──▸ FREE
- *		                                 └────give up─────────────────────────────▸ FREE
- *
- * Block windows are in a list, in the order in which they were asked for, and the oldest one is
- * evicted first.  The position of a scan among them follows from the windows in which it has found
- * its latest batch.  A scan that needs a window may have to evict one that other scans of the store
- * still come to.  If these use blocks that others asked for, it waits for them, with the patience
- * of any scan that is held back (scans.c).  Then windows are evicted to which no scan comes.  A
- * scan that finds only blocks that it asked for itself keeps just these, and no scan waits for it;
- * this happens where each scan reads a part of its own.
+ * The block window that was loaded first is evicted first.  The position of a scan among them
+ * follows from the windows in which it has found its latest batch.  A scan that needs a window may
+ * have to evict one that other scans of the store still come to.  If these use blocks that others
+ * asked for, it waits for them, with the patience of any scan that is held back (scans.c).  Then
+ * windows are evicted to which no scan comes.  A scan that finds only blocks that it asked for
+ * itself keeps just these, and no scan waits for it; this happens where each scan reads a part of
+ * its own.
  *
  * A scan without space for windows reads for itself, as does a scan that needs a block that could
  * not be read.  Other blocks of the same window stay usable.
@@ -82,148 +79,6 @@ kv_block_window_stirs(const KvWindowReader *reader)
 {
 	return reader->stuck_at != 0 && reader->spent < kv_window_wait_ms * INT64CONST(1000) &&
 		((const volatile KvWindowCache *) kv_window_cache)->block_loads + 1 != reader->stuck_at;
-}
-
-/* ---- the table of blocks; KvWindowCache.lock is held ---- */
-
-static KvBlockKey
-block_key(uint32 cache_id, uint64 block)
-{
-	KvBlockKey	key = {cache_id, block};
-
-	return key;
-}
-
-static KvWindowBlock *
-find_block(uint32 cache_id, uint64 block)
-{
-	KvBlockKey	key = block_key(cache_id, block);
-
-	return hash_search(kv_block_hash, &key, HASH_FIND, NULL);
-}
-
-static uint64 *
-block_at(int window, int slot)
-{
-	return &kv_window_blocks[window * KV_WINDOW_BLOCKS + slot];
-}
-
-/* Removes the table entry of one of its blocks; exclusively. */
-static void
-forget_block(int i, int slot)
-{
-	KvBlockKey	key = block_key(kv_windows[i].key.cache_id, *block_at(i, slot));
-	KvWindowBlock *found = hash_search(kv_block_hash, &key, HASH_FIND, NULL);
-
-	/* a block that was lost may be in another window by now */
-	if (found != NULL && found->window == i && found->slot == slot)
-		(void) hash_search(kv_block_hash, &key, HASH_REMOVE, NULL);
-}
-
-/* ---- states; KvWindowCache.lock is held, exclusively ---- */
-
-/* Makes a LOADING window that is in no list a block window. */
-static void
-begin_window(int i, const KvWindowReader *reader, const KvStoreKey *store)
-{
-	KvWindow   *window = &kv_windows[i];
-	int			last = kv_window_cache->block_windows_last;
-
-	window->key = (KvPieceKey) {reader->cache_id, PG_UINT64_MAX};
-	window->store = *store;
-	window->len = 0;
-	window->wanted_by = reader->id;
-	window->block_state = KV_BLOCK_WINDOW_QUEUED;
-	window->stamp = ++kv_window_cache->last_stamp;
-	window->nblocks = 0;
-	window->previous = last;
-	window->next = -1;
-	if (last >= 0)
-		kv_windows[last].next = i;
-	else
-		kv_window_cache->block_windows_first = i;
-	kv_window_cache->block_windows_last = i;
-	kv_window_cache->nblock_windows++;
-}
-
-static void
-queue_window(int i)
-{
-	kv_windows[i].queued_next = -1;
-	if (kv_window_cache->nqueued++ == 0)
-		kv_window_cache->queued_first = i;
-	else
-		kv_windows[kv_window_cache->queued_last].queued_next = i;
-	kv_window_cache->queued_last = i;
-}
-
-/* Makes it FREE; its sequence was odd. */
-static void
-end_window(int i)
-{
-	KvWindow   *window = &kv_windows[i];
-
-	for (int slot = 0; slot < window->nblocks; slot++)
-		forget_block(i, slot);
-	if (window->previous >= 0)
-		kv_windows[window->previous].next = window->next;
-	else
-		kv_window_cache->block_windows_first = window->next;
-	if (window->next >= 0)
-		kv_windows[window->next].previous = window->previous;
-	else
-		kv_window_cache->block_windows_last = window->previous;
-	window->block_state = KV_BLOCK_WINDOW_NONE;
-	window->stamp = 0;
-	window->nblocks = 0;
-	kv_window_cache->nblock_windows--;
-	kv_window_free(i);
-}
-
-static void
-evict_window(int i)
-{
-	pg_atomic_fetch_add_u64(&kv_windows[i].sequence, 1);
-	kv_window_count(KV_RANGE_EVICTIONS, 1);
-	end_window(i);
-}
-
-int
-kv_block_window_next(uint64 cache_id)
-{
-	int			i = kv_window_cache->queued_first;
-
-	if (kv_window_cache->nqueued == 0 ||
-		(cache_id != 0 && kv_windows[i].key.cache_id != cache_id))
-		return -1;
-	kv_window_cache->queued_first = kv_windows[i].queued_next;
-	kv_window_cache->nqueued--;
-	kv_windows[i].block_state = KV_BLOCK_WINDOW_READ;
-	return i;
-}
-
-void
-kv_block_window_fail(int i, int slot, int n)
-{
-	for (int end = slot + n; slot < end; slot++)
-		forget_block(i, slot);
-}
-
-void
-kv_block_window_publish(int i)
-{
-	KvWindow   *window = &kv_windows[i];
-
-	window->len = window->nblocks * KV_BLOCK;
-	window->block_state = KV_BLOCK_WINDOW_LOADED;
-	pg_write_barrier();
-	pg_atomic_fetch_add_u64(&window->sequence, 1);
-}
-
-void
-kv_block_window_give_up(int i)
-{
-	end_window(i);
 }
 
 /* ---- eviction; KvWindowCache.lock is held, exclusively ---- */
@@ -308,21 +163,22 @@ oldest_idle(const KvWindowScan *self, bool forced, bool *held, TimestampTz now)
 {
 	KvNeed		needs[KV_BLOCK_WINDOW_STORES] = {0};
 	int			looked = 0;
+	dlist_iter	iter;
 
-	for (int i = kv_window_cache->block_windows_first; i >= 0 && looked < KV_BLOCK_WINDOW_LOOK;
-		 i = kv_windows[i].next, looked++)
+	dlist_reverse_foreach(iter, &kv_window_cache->blocks.windows)
 	{
-		const KvWindow *window = &kv_windows[i];
-		KvNeed     *need = &needs[window->key.cache_id % KV_BLOCK_WINDOW_STORES];
+		const KvWindow *window = dlist_container(KvWindow, node, iter.cur);
+		uint32		cache_id = window->span.cache_id;
+		KvNeed	   *need = &needs[cache_id % KV_BLOCK_WINDOW_STORES];
 
-		if (window->block_state != KV_BLOCK_WINDOW_LOADED)
-			continue;
-		if (need->cache_id != window->key.cache_id)
-			*need = find_need(window->key.cache_id, self, now);
+		if (looked++ == KV_BLOCK_WINDOW_LOOK)
+			break;
+		if (need->cache_id != cache_id)
+			*need = find_need(cache_id, self, now);
 		if (window->stamp >= need->from || is_owned(need, window))
 			continue;
 		if (forced || window->stamp < need->related_from)
-			return i;
+			return kv_window_index(window);
 		*held = true;
 	}
 	return -1;
@@ -341,7 +197,7 @@ idle_span(TimestampTz now)
 	{
 		bool		wanted = false;
 
-		if (span->windows < 0 || (idle != NULL && idle->used <= span->used))
+		if (dlist_is_empty(&span->windows) || (idle != NULL && idle->used <= span->used))
 			continue;
 		for (int i = 0; i < kv_window_cache->scans_used && !wanted; i++)
 			wanted = kv_window_scan_is_live(&kv_window_scans[i], now) &&
@@ -358,48 +214,47 @@ kv_block_window_evict(bool forced, TimestampTz now)
 	bool		held;
 	int			i = oldest_idle(NULL, false, &held, now);
 
-	if (i < 0 && forced && kv_window_cache->nblock_windows > kv_window_cache->nwindows / 4)
-	{
-		for (i = kv_window_cache->block_windows_first;
-			 i >= 0 && kv_windows[i].block_state != KV_BLOCK_WINDOW_LOADED; i = kv_windows[i].next)
-			;
-	}
+	if (i < 0 && forced && kv_window_singles() > kv_window_cache->nwindows / 4 &&
+		kv_window_cache->blocks.nvalid > 0)
+		i = kv_window_of(&kv_window_cache->blocks.windows, true);
 	if (i < 0)
 		return false;
-	evict_window(i);
+	kv_window_evict(i);
 	return true;
 }
 
-/* Gets a window, LOADING and in no list, for blocks that a scan wants; -1: there is none now. */
-static int
-make_window(const KvWindowReader *reader, bool forced, bool *held, TimestampTz now)
+/* Frees a window for blocks that a scan wants, if none is free; false: there is none now. */
+static bool
+make_room(const KvWindowReader *reader, bool forced, bool *held, TimestampTz now)
 {
-	int			i = kv_window_take(NULL);
-	int			idle;
+	KvSpan	   *span;
+	int			i;
 
+	if (kv_window_cache->nfree > 0)
+		return true;
+	i = oldest_idle(reader->entry, forced, held, now);
 	if (i >= 0)
-		return i;
-	idle = oldest_idle(reader->entry, forced, held, now);
-	if (idle >= 0)
-		evict_window(idle);
-	else
-	{
-		KvSpan	   *span = idle_span(now);
-
-		if (span == NULL)
-			return -1;
-		i = kv_window_take(span);
-		(void) kv_span_retire(span);
-		return i;
-	}
-	return kv_window_take(NULL);
+		kv_window_evict(i);
+	else if ((span = idle_span(now)) != NULL)
+		(void) kv_span_evict(span);
+	return kv_window_cache->nfree > 0;
 }
 
 /* ---- asking for blocks ---- */
 
+/* Is a block in a window, or on its way?  Lock held. */
+static bool
+has_block(const KvWindowReader *reader, uint64 block)
+{
+	KvWindowKey key = {reader->cache_id, 1, block};
+	KvPlace		place;
+
+	return kv_window_find(&key, &place);
+}
+
 /* Are all these blocks in windows, or on their way? */
 static bool
-have_all(uint32 cache_id, const uint64 *blocks, int n)
+have_all(const KvWindowReader *reader, const uint64 *blocks, int n)
 {
 	bool		all = true;
 
@@ -409,27 +264,22 @@ have_all(uint32 cache_id, const uint64 *blocks, int n)
 
 		LWLockAcquire(&kv_window_cache->lock, LW_SHARED);
 		for (; i < end && all; i++)
-			all = find_block(cache_id, blocks[i]) != NULL;
+			all = has_block(reader, blocks[i]);
 		LWLockRelease(&kv_window_cache->lock);
 	}
 	return all;
 }
 
-/* Gives a block the next slot of the window.  Lock held, exclusively. */
+/* Gives a block the next slot of the window, and counts it.  Lock held, exclusively. */
 static void
 add_block(KvWindowReader *reader, int i, uint64 block)
 {
-	KvWindow   *window = &kv_windows[i];
-	KvBlockKey	key = block_key(reader->cache_id, block);
-	KvWindowBlock *window_block = hash_search(kv_block_hash, &key, HASH_ENTER, NULL);
+	int			n = kv_windows[i].nblocks;
 
-	window_block->window = i;
-	window_block->slot = window->nblocks;
-	*block_at(i, window->nblocks) = block;
-	if (window->nblocks == 0 || *block_at(i, window->nblocks - 1) + 1 != block)
+	if (n == 0 || *kv_window_block(i, n - 1) + 1 != block)
 		reader->stats->device_reads++;
 	reader->stats->device_bytes += KV_BLOCK;
-	window->nblocks++;
+	kv_window_add(i, block);
 }
 
 /* Blocks that a scan asks for, and its progress with them. */
@@ -440,7 +290,7 @@ typedef struct KvAsking
 	const uint64 *blocks;
 	int			n;
 	int			next;			/* index in blocks */
-	int			window;			/* QUEUED, but put into the queue when it is full; -1: none */
+	int			window;			/* CLAIMED, and queued when it is full; -1: none */
 	bool		forced;			/* see oldest_idle */
 	bool		held;			/* no window is free, because others need them */
 	TimestampTz now;
@@ -450,11 +300,12 @@ typedef struct KvAsking
 static bool
 open_window(KvAsking *asking)
 {
-	asking->window = make_window(asking->reader, asking->forced, &asking->held, asking->now);
-	if (asking->window < 0)
+	KvWindowReader *reader = asking->reader;
+
+	if (!make_room(reader, asking->forced, &asking->held, asking->now))
 		return false;
-	begin_window(asking->window, asking->reader, asking->store);
-	asking->reader->stats->windows_loaded++;
+	asking->window = kv_window_claim_blocks(reader->cache_id, asking->store, reader->id);
+	reader->stats->windows_loaded++;
 	kv_window_count(KV_RANGE_LOADS, 1);
 	return true;
 }
@@ -462,7 +313,7 @@ open_window(KvAsking *asking)
 static void
 queue_open(KvAsking *asking)
 {
-	queue_window(asking->window);
+	kv_window_queue(asking->window);
 	asking->window = -1;
 }
 
@@ -482,7 +333,7 @@ ask_for_some(KvAsking *asking)
 	{
 		uint64		block = asking->blocks[asking->next];
 
-		if (find_block(asking->reader->cache_id, block) == NULL)
+		if (!has_block(asking->reader, block))
 		{
 			room = asking->window >= 0 || open_window(asking);
 			if (!room)
@@ -497,7 +348,7 @@ ask_for_some(KvAsking *asking)
 		queue_open(asking);
 
 	/* so few windows keep no order among scans */
-	if (kv_window_cache->nblock_windows < 4 * reach_windows())
+	if (kv_window_singles() < 4 * reach_windows())
 		asking->held = false;
 	LWLockRelease(&kv_window_cache->lock);
 	return room;
@@ -522,59 +373,46 @@ ask_for(KvWindowReader *reader, const KvStoreKey *store, const uint64 *blocks, i
 	return room;
 }
 
-/* Sleeps a little for a free window, if patience is left. */
-static bool
-wait_for_room(KvWindowReader *reader, TimestampTz *last)
+/* The blocks that a scan needs now. */
+typedef struct KvNow
 {
-	KvWindowScan *entry = reader->entry;
-	TimestampTz now;
-
-	if (reader->spent >= kv_window_wait_ms * INT64CONST(1000))
-		return false;
-	entry->lacks_room = entry->waiting = true;
-	KV_STOP_POINT("block_window_held");
-	ConditionVariablePrepareToSleep(&entry->loaded);
-	(void) ConditionVariableTimedSleep(&entry->loaded, KV_BLOCK_WINDOW_NAP_MS, KV_WAIT_RANGE);
-	ConditionVariableCancelSleep();
-	now = kv_clock();
-	reader->spent += now - *last;
-	*last = now;
-	entry->progress = now;
-	return true;
-}
+	const KvStoreKey *store;
+	const uint64 *blocks;
+	int			n;
+} KvNow;
 
 /* Waits until others have released enough windows, or until patience is exhausted. */
-static void
-ask_again(KvWindowReader *reader, const KvStoreKey *store, const uint64 *blocks, int n)
+static bool
+sleep_for_room(KvWindowReader *reader, void *arg)
 {
+	const KvNow *what = arg;
+	KvWindowScan *entry = reader->entry;
 	TimestampTz last = kv_clock();
 	bool		held = true;
 
 	/* work since the last wait restores patience */
 	if (reader->held != 0)
 		reader->spent = Max(reader->spent - (last - reader->held), 0);
-	PG_TRY();
+	entry->lacks_room = true;
+	while (held && reader->spent < kv_window_wait_ms * INT64CONST(1000))
 	{
-		while (held && wait_for_room(reader, &last))
-		{
-			if (ask_for(reader, store, blocks, n, false, &held))
-				break;
-		}
-		if (held)
-			(void) ask_for(reader, store, blocks, n, true, &held);
+		TimestampTz now;
+
+		KV_STOP_POINT("block_window_held");
+		ConditionVariablePrepareToSleep(&entry->loaded);
+		(void) ConditionVariableTimedSleep(&entry->loaded, KV_BLOCK_WINDOW_NAP_MS, KV_WAIT_RANGE);
+		ConditionVariableCancelSleep();
+		now = kv_clock();
+		reader->spent += now - last;
+		entry->progress = last = now;
+		if (ask_for(reader, what->store, what->blocks, what->n, false, &held))
+			break;
 	}
-	PG_CATCH();
-	{
-		/*
-		 * leave the registry: in a subtransaction a cursor can survive the ERROR, and must not
-		 * count as a scan that waits
-		 */
-		kv_reader_leave(reader);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
+	if (held)
+		(void) ask_for(reader, what->store, what->blocks, what->n, true, &held);
 	reader->held = last;
-	reader->entry->lacks_room = reader->entry->waiting = false;
+	entry->lacks_room = false;
+	return true;
 }
 
 void
@@ -583,200 +421,12 @@ kv_block_window_want(KvWindowReader *reader, const KvStoreKey *store, const uint
 {
 	bool		held;
 
-	if (n == 0 || have_all(reader->cache_id, blocks, n) ||
-		ask_for(reader, store, blocks, n, false, &held))
+	KvNow		what = {store, blocks, n};
+
+	if (n == 0 || have_all(reader, blocks, n) || ask_for(reader, store, blocks, n, false, &held))
 		return;
 	if (held && now)
-		ask_again(reader, store, blocks, n);
-}
-
-/* ---- taking values ---- */
-
-typedef struct KvBlockPlace
-{
-	int			window;
-	int			slot;
-} KvBlockPlace;
-
-/* Finds the windows of blocks.  False: some have no entry; *coming: some are being loaded. */
-static bool
-find_places(const KvWindowReader *reader, uint64 first, int n, KvBlockPlace *places,
-			bool *coming)
-{
-	int			found = 0;
-
-	*coming = false;
-	LWLockAcquire(&kv_window_cache->lock, LW_SHARED);
-	for (; found < n; found++)
-	{
-		const KvWindowBlock *window_block = find_block(reader->cache_id, first + found);
-
-		if (window_block == NULL)
-			break;
-		places[found] = (KvBlockPlace) {window_block->window, window_block->slot};
-		*coming = *coming || kv_windows[window_block->window].block_state != KV_BLOCK_WINDOW_LOADED;
-	}
-	LWLockRelease(&kv_window_cache->lock);
-	return found == n;
-}
-
-/*
- * Sleeps until all these blocks are loaded, or one is no longer on its way.  False: the workers are
- * stuck.
- */
-static bool
-sleep_until_there(KvWindowReader *reader, uint64 first, int n)
-{
-	KvWindowScan *entry = reader->entry;
-	TimestampTz stirred = kv_clock();
-	uint64		seen = kv_window_cache->block_loads;
-	KvBlockPlace places[KV_BLOCK_WINDOW_VALUE / KV_BLOCK + 1];
-	bool		coming;
-	bool		stuck = false;
-
-	KV_STOP_POINT("block_window_waiting");
-	ConditionVariablePrepareToSleep(&entry->loaded);
-	while (!stuck && find_places(reader, first, n, places, &coming) && coming)
-	{
-		TimestampTz now = kv_clock();
-
-		if (seen != kv_window_cache->block_loads)
-		{
-			seen = kv_window_cache->block_loads;
-			stirred = now;
-		}
-		stuck = !kv_windows_are_loaded() ||
-			now - stirred > kv_window_wait_ms * INT64CONST(1000) / KV_STUCK_SHARE;
-		if (!stuck)
-			(void) ConditionVariableTimedSleep(&entry->loaded, KV_BLOCK_WINDOW_NAP_MS,
-											   KV_WAIT_RANGE);
-	}
-	ConditionVariableCancelSleep();
-	if (stuck)
-	{
-		reader->stuck_at = seen + 1;
-		KV_STOP_POINT("range_stuck");
-	}
-	return !stuck;
-}
-
-/* Waits for blocks.  False: the scan should read for itself until something is loaded again. */
-static bool
-await_blocks(KvWindowReader *reader, uint64 first, int n)
-{
-	KvWindowScan *entry = reader->entry;
-	bool		there;
-
-	reader->stats->windows_waited++;
-	kv_window_count(KV_RANGE_WAITS, 1);
-	entry->waiting = true;
-	PG_TRY();
-	{
-		there = sleep_until_there(reader, first, n);
-	}
-	PG_CATCH();
-	{
-		kv_reader_leave(reader);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	entry->waiting = false;
-	entry->progress = kv_clock();
-	if (!there)
-	{
-		reader->spent += kv_window_wait_ms * INT64CONST(1000) / KV_STUCK_SHARE;
-		kv_reader_leave(reader);
-	}
-	return there;
-}
-
-static void
-note_met(KvWindowReader *reader, uint64 stamp, uint64 wanted_by)
-{
-	if (reader->nmet < KV_READER_MET)
-		reader->met[reader->nmet++] = stamp;
-	reader->nothers += wanted_by != reader->id;
-	if (wanted_by == reader->id || stamp <= reader->counted)
-		return;
-	reader->counted = stamp;
-	reader->stats->windows_hit++;
-	kv_window_count(KV_RANGE_HITS, 1);
-}
-
-/* Copies a part of a block; false: the window now has other blocks. */
-static bool
-take_part(KvWindowReader *reader, KvBlockPlace place, uint64 block, uint32 from, uint32 len,
-		  char *into)
-{
-	KvWindow   *window = &kv_windows[place.window];
-	uint64		sequence = pg_atomic_read_u64(&window->sequence);
-	uint64		stamp;
-	uint64		wanted_by;
-
-	pg_read_barrier();
-	if (sequence % 2 != 0 || window->block_state != KV_BLOCK_WINDOW_LOADED ||
-		window->key.cache_id != reader->cache_id || place.slot >= window->nblocks ||
-		*block_at(place.window, place.slot) != block)
-		return false;
-	stamp = window->stamp;
-	wanted_by = window->wanted_by;
-	memcpy(into, kv_window_bytes(place.window) + place.slot * KV_BLOCK + from, len);
-	pg_read_barrier();
-	if (pg_atomic_read_u64(&window->sequence) != sequence)
-		return false;
-	note_met(reader, stamp, wanted_by);
-	return true;
-}
-
-bool
-kv_block_window_take(KvWindowReader *reader, KvAddress address, uint32 len, char *into)
-{
-	KvBlockPlace places[KV_BLOCK_WINDOW_VALUE / KV_BLOCK + 1];
-	uint64		first = address / KV_BLOCK;
-	int			n = (address + len - 1) / KV_BLOCK - first + 1;
-	bool		coming;
-
-	Assert(len > 0 && len <= KV_BLOCK_WINDOW_VALUE);
-	for (int tries = 0; tries < 4; tries++)
-	{
-		uint32		done = 0;
-
-		if (!find_places(reader, first, n, places, &coming))
-			return false;
-		if (coming)
-		{
-			if (!reader->wants_blocks || !await_blocks(reader, first, n))
-				return false;
-			continue;
-		}
-		for (int i = 0; i < n; i++)
-		{
-			uint32		from = (address + done) % KV_BLOCK;
-			uint32		part = Min(len - done, KV_BLOCK - from);
-
-			if (!take_part(reader, places[i], first + i, from, part, into + done))
-				break;
-			done += part;
-		}
-		if (done == len)
-			return true;
-	}
-	return false;
-}
-
-void
-kv_block_window_lose(KvWindowReader *reader, KvAddress address, uint32 len)
-{
-	LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
-	for (uint64 block = address / KV_BLOCK; block <= (address + len - 1) / KV_BLOCK; block++)
-	{
-		KvWindowBlock *window_block = find_block(reader->cache_id, block);
-
-		if (window_block != NULL &&
-			kv_windows[window_block->window].block_state == KV_BLOCK_WINDOW_LOADED)
-			(void) hash_search(kv_block_hash, &window_block->key, HASH_REMOVE, NULL);
-	}
-	LWLockRelease(&kv_window_cache->lock);
+		(void) kv_reader_wait(reader, sleep_for_room, &what);
 }
 
 static int

@@ -42,13 +42,6 @@
 #include "engine/value/value.h"
 
 #define KV_GROUP		16		/* number of windows that are read in one batch */
-#define KV_BLOCK_WINDOW_READS	(KV_GROUP * KV_WINDOW_BLOCKS)
-/* The maximum number of files that a window has parts of. */
-#ifdef KVFDW_FAULTS
-#define KV_WINDOW_FILES	4
-#else
-#define KV_WINDOW_FILES	1
-#endif
 #define KV_HELD_NAP_MS	5
 #define KV_IDLE_NAP_MS	1000
 #define KV_EXACT_REACH	256		/* maximum number of spans that are checked one by one */
@@ -58,10 +51,9 @@ StaticAssertDecl(KV_WINDOW_BLOCKS <= 64, "a bit for each block of a window");
 int			kv_prefetch_workers = 2;
 static char *prefetch_cpus = "";
 
-/* The windows that this worker has claimed and not yet published. */
+/* The windows of one store that this worker has claimed and not yet published, all of a kind. */
 static int	claimed[KV_GROUP];
 static int	nclaimed = 0;
-static KvStoreKey claimed_store;
 
 /* No window was claimed, because following scans still need them. */
 static bool spared;
@@ -253,7 +245,7 @@ find_victim(const KvWindowScan *scan, const KvSpan *wanted, bool spare, Timestam
 	{
 		uint64		idle;
 
-		if (span->windows < 0 || span == wanted)
+		if (dlist_is_empty(&span->windows) || span == wanted)
 			continue;
 		idle = idle_for(span, scan, distance, spare, now);
 		if (idle > longest ||
@@ -280,27 +272,18 @@ claim(const KvWindowScan *scan, const KvWant *want, bool spare, TimestampTz now)
 	if (span == NULL || kv_span_failed(span, now))
 		return;
 	span->used = now;
-	claimed_store = scan->course.store;
 	while (nclaimed < KV_GROUP && kv_span_lacks(span, &want->extents))
 	{
-		if (victim != NULL && victim->windows < 0)
-		{
-			(void) kv_span_retire(victim);
-			victim = NULL;
-		}
-		if (kv_window_cache->free_windows < 0 && victim == NULL &&
-			!kv_block_window_evict(false, now))
+		if (kv_window_cache->nfree == 0 && victim == NULL && !kv_block_window_evict(false, now))
 		{
 			victim = find_victim(scan, span, spare, now);
 			if (victim == NULL && !kv_block_window_evict(true, now))
 				break;
 		}
-		if (!kv_window_claim(span, victim, scan->id, &claimed[nclaimed]))
-			break;
-		nclaimed++;
+		if (kv_window_cache->nfree == 0)
+			victim = kv_span_evict(victim);
+		claimed[nclaimed++] = kv_window_claim_piece(span, &scan->course.store, scan->id);
 	}
-	if (victim != NULL)
-		(void) kv_span_retire(victim);
 }
 
 /*
@@ -354,32 +337,23 @@ claim_something(bool *held)
 
 /* ---- loading ---- */
 
-/* Wakes the scans that wait for one of these pieces; failed: for any piece of the store. */
+/*
+ * Wakes the scans of a store whose piece or block is loaded or, if some could not be loaded, is in
+ * no window any more.  Lock held.
+ */
 static void
-wake_scans(const KvPieceKey *first, uint64 last, bool failed)
+wake_scans(uint32 cache_id, bool failed)
 {
 	for (int i = 0; i < kv_window_cache->scans_used; i++)
 	{
 		KvWindowScan *scan = &kv_window_scans[i];
+		KvPlace		place;
 
-		if (scan->id != 0 && scan->waiting && scan->cache_id == first->cache_id &&
-			(failed || (scan->wait_piece >= first->piece && scan->wait_piece <= last)))
+		if (scan->id != 0 && scan->waiting && !scan->lacks_room && scan->cache_id == cache_id &&
+			(kv_window_find(&scan->awaited, &place) ?
+			 kv_windows[place.window].state == KV_WINDOW_VALID : failed))
 			ConditionVariableBroadcast(&scan->loaded);
 		scan->held = false;
-	}
-}
-
-/* Wakes the scans of a store that wait for block windows. */
-static void
-wake_block_scans(uint64 cache_id)
-{
-	for (int i = 0; i < kv_window_cache->scans_used; i++)
-	{
-		KvWindowScan *scan = &kv_window_scans[i];
-
-		if (scan->id != 0 && scan->wants_blocks && scan->waiting && !scan->lacks_room &&
-			scan->cache_id == cache_id)
-			ConditionVariableBroadcast(&scan->loaded);
 	}
 }
 
@@ -387,277 +361,168 @@ wake_block_scans(uint64 cache_id)
 static void
 give_up(int code, Datum arg)
 {
+	uint32		cache_id;
+
 	if (nclaimed == 0)
 		return;
 	LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
-	wake_scans(&kv_windows[claimed[0]].key, 0, true);
+	cache_id = kv_windows[claimed[0]].span.cache_id;
 	while (nclaimed > 0)
-	{
-		int			window = claimed[--nclaimed];
-
-		if (kv_windows[window].block_state != KV_BLOCK_WINDOW_NONE)
-			kv_block_window_give_up(window);
-		else
-			kv_window_give_up(window);
-	}
+		kv_window_give_up(claimed[--nclaimed]);
+	wake_scans(cache_id, true);
 	LWLockRelease(&kv_window_cache->lock);
 }
 
-/* A window that is being loaded, with one read for each file that it has a part of. */
-typedef struct KvLoad
+/* Claims this worker's share of the queued windows, of one store. */
+static bool
+claim_queued(void)
 {
-	int			first;			/* index of its first read */
-	int			n;
-	bool		failed;
-} KvLoad;
+	int			share = kv_window_cache->nqueued / Max(kv_window_cache->nworkers, 1) + 1;
+	uint32		cache_id = 0;
+	int			window;
 
-/*
- * Publishes the windows that were read, and gives up the others; loads[i] belongs to claimed[i].  A
- * file may end before the piece does, as closed files do; there are no values then.
- */
+	while (nclaimed < Min(KV_GROUP, share) && (window = kv_window_next(cache_id)) >= 0)
+	{
+		claimed[nclaimed++] = window;
+		cache_id = kv_windows[window].span.cache_id;
+	}
+	return nclaimed > 0;
+}
+
+/* Publishes the windows that were read, and gives up those without a readable block. */
 static void
-publish(const KvLoad *loads, const KvIoRequest *reads, int64 duration)
+publish(uint64 bytes, int64 duration)
 {
-	KvPieceKey	first = kv_windows[claimed[0]].key;
-	uint64		last = kv_windows[claimed[nclaimed - 1]].key.piece;
-	uint64		bytes = 0;
+	bool		single = kv_window_is_single(&kv_windows[claimed[0]]);
+	uint32		cache_id = kv_windows[claimed[0]].span.cache_id;
 	bool		failed = false;
 
 	LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < nclaimed; i++)
 	{
-		KvWindow   *window = &kv_windows[claimed[i]];
-
-		if (loads[i].failed)
-		{
-			kv_window_give_up(claimed[i]);
-			failed = true;
-			continue;
-		}
-		for (int n = 0; n < loads[i].n; n++)
-			bytes += reads[loads[i].first + n].result;
-		kv_window_publish(claimed[i], window->len);
-		kv_window_count(KV_RANGE_READS, 1);
+		failed |= kv_windows[claimed[i]].bad != 0;
+		kv_window_count(KV_RANGE_READS, kv_window_publish(claimed[i]));
 	}
 	nclaimed = 0;
 	kv_window_count(KV_RANGE_READ_BYTES, bytes);
-	if (duration > 0 && bytes > 0)
+	if (single)
+		kv_window_cache->block_loads++;
+	else if (duration > 0 && bytes > 0)
 		kv_window_cache->bytes_per_second =
 			(kv_window_cache->bytes_per_second * 15 +
 			 bytes * 1000000 / duration * kv_window_cache->nworkers) / 16;
-	wake_scans(&first, last, failed);
+	wake_scans(cache_id, failed);
 	LWLockRelease(&kv_window_cache->lock);
 	KV_STOP_POINT("prefetch_published");
 }
 
+/* Notes that blocks of a claimed window cannot be read. */
+static void
+note_bad(KvWindow *window, int slot, int n)
+{
+	for (int end = slot + n; slot < end; slot++)
+		window->bad |= UINT64CONST(1) << slot;
+}
+
 /*
- * Plans the reads that fill a window.  Parts of missing files are zeros.  Returns the number of
- * reads; missing: a file is missing.
+ * Plans the reads that fill a window: one for blocks that are neighbours in a file.  A file that is
+ * missing has been removed, and scans read values that were in it at their new addresses.
  */
 static int
-plan_reads(int window, KvIoRequest *reads, bool *missing)
+plan_reads(int i, KvIoRequest *reads)
 {
-	const KvWindow *one = &kv_windows[window];
-	KvAddress	begin = one->key.piece * KV_WINDOW_SIZE;
-	KvAddress	end = begin + TYPEALIGN(KV_BLOCK, one->len);
-	char	   *into = kv_window_bytes(window);
+	KvWindow   *window = &kv_windows[i];
+	int			nblocks = (window->len + KV_BLOCK - 1) / KV_BLOCK;
 	int			n = 0;
+	int			together;
 
-	while (begin < end)
+	for (int slot = 0; slot < nblocks; slot += together)
 	{
-		KvFileId	id = kv_file_of(begin);
-		KvAddress	part_end = Min(end, id.address + kv_file_span(id));
-		File		file = kv_value_file(&claimed_store, one->key.cache_id, id,
-									 KV_IO_MISSING_OK);
+		uint64		first = *kv_window_block(i, slot);
+		KvFileId	id = kv_file_of(first * KV_BLOCK);
+		uint64		end = (id.address + kv_file_span(id)) / KV_BLOCK;
+		File		file = kv_value_file(&window->store, window->span.cache_id, id,
+										 KV_IO_MISSING_OK);
 
-		if (file < 0)
-		{
-			*missing = true;
-			memset(into, 0, part_end - begin);
-		}
-		else
-			reads[n++] = (KvIoRequest) {file, begin - id.address, part_end - begin, into};
-		into += part_end - begin;
-		begin = part_end;
-	}
-	return n;
-}
-
-/* ---- block windows ---- */
-
-/* Claims this worker's share of the queued block windows, of one store. */
-static bool
-claim_block_window(void)
-{
-	int			share = kv_window_cache->nqueued / Max(kv_window_cache->nworkers, 1) + 1;
-	uint64		cache_id = 0;
-	int			window;
-
-	while (nclaimed < Min(KV_GROUP, share) && (window = kv_block_window_next(cache_id)) >= 0)
-	{
-		claimed[nclaimed++] = window;
-		cache_id = kv_windows[window].key.cache_id;
-	}
-	return nclaimed > 0;
-}
-
-/* Plans the reads for a block window, one for adjacent blocks; their tag is the window. */
-static int
-plan_block_window(int window, KvIoRequest *reads)
-{
-	KvWindow   *one = &kv_windows[window];
-	KvAddress	end = 0;
-	int			n = 0;
-
-	for (int slot = 0; slot < one->nblocks; slot++)
-	{
-		KvAddress	at = kv_window_blocks[window * KV_WINDOW_BLOCKS + slot] * KV_BLOCK;
-		KvFileId	id = kv_file_of(at);
-
-		if (n > 0 && at == end && at != id.address)
-			reads[n - 1].len += KV_BLOCK;
-		else
+		for (together = 1; slot + together < nblocks && first + together < end &&
+			 *kv_window_block(i, slot + together) == first + together;)
+			together++;
+		if (file >= 0)
 			reads[n++] = (KvIoRequest) {
-				.file = kv_value_file(&one->store, one->key.cache_id, id, KV_IO_MISSING_OK),
-				.offset = at - id.address,
-				.len = KV_BLOCK,
-				.buffer = kv_window_bytes(window) + slot * KV_BLOCK,
-				.tag = one
+				.file = file,
+				.offset = first * KV_BLOCK - id.address,
+				.len = together * KV_BLOCK,
+				.buffer = kv_window_bytes(i) + slot * KV_BLOCK,
+				.tag = window
 			};
-		end = at + KV_BLOCK;
+		else
+			note_bad(window, slot, together);
 	}
 	return n;
 }
 
-/* Publishes the block windows that were read, except for blocks that could not be read. */
-static void
-publish_block_window(const KvIoRequest *reads, int n)
-{
-	uint64		bytes = 0;
-	uint64		cache_id = kv_windows[claimed[0]].key.cache_id;
-
-	LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < nclaimed; i++)
-	{
-		bool		some = false;
-
-		for (; n > 0 && reads->tag == &kv_windows[claimed[i]]; reads++, n--)
-		{
-			if (reads->result < 0)
-				kv_block_window_fail(claimed[i],
-									 (reads->buffer - kv_window_bytes(claimed[i])) / KV_BLOCK,
-									 reads->len / KV_BLOCK);
-			else
-			{
-				some = true;
-				bytes += reads->result;
-			}
-		}
-		if (some)
-			kv_block_window_publish(claimed[i]);
-		else
-			kv_block_window_give_up(claimed[i]);
-		kv_window_count(KV_RANGE_READS, some);
-	}
-	nclaimed = 0;
-	kv_window_cache->block_loads++;
-	kv_window_count(KV_RANGE_READ_BYTES, bytes);
-	wake_block_scans(cache_id);
-	LWLockRelease(&kv_window_cache->lock);
-}
-
-static void
-load_block_window(void)
-{
-	static KvIoRequest *reads = NULL;
-	int			n = 0;
-
-	KV_STOP_POINT("block_window_claimed");
-	kv_value_trim();
-	if (reads == NULL)
-		reads = MemoryContextAlloc(TopMemoryContext, KV_BLOCK_WINDOW_READS * sizeof(KvIoRequest));
-	for (int i = 0; i < nclaimed; i++)
-	{
-		kv_huge_make(kv_window_bytes(claimed[i]), KV_WINDOW_SIZE);
-		n += plan_block_window(claimed[i], reads + n);
-	}
-	kv_io_read_batch(reads, n, KV_IO_VALUE_READ, NULL, NULL);
-	for (int i = 0; i < n; i++)
-	{
-		/* the last block of a file may be incomplete */
-		if (reads[i].result >= 0)
-			memset(reads[i].buffer + reads[i].result, 0, reads[i].len - reads[i].result);
-	}
-	publish_block_window(reads, n);
-}
-
 /*
- * Reads blocks one by one after a failed read of many, because one may be bad.  The window has
- * zeros for a bad block and marks it, so a scan that needs the block reads it directly.
+ * Reads blocks one by one after a failed read, because not all may be bad.  Returns the number of
+ * bytes.
  */
-static void
-read_apart(KvWindow *window, KvIoRequest *failed, int *failures)
+static uint64
+read_apart(KvIoRequest *failed, int *failures)
 {
-	uint32		first = (failed->buffer - kv_window_bytes(window - kv_windows)) / KV_BLOCK;
+	KvWindow   *window = failed->tag;
+	int			first = (failed->buffer - kv_window_bytes(kv_window_index(window))) / KV_BLOCK;
 	int			results[KV_WINDOW_BLOCKS];
+	uint64		bytes = 0;
 
 	kv_io_read_blocks(failed, KV_IO_VALUE_READ, results, failures);
-	for (uint32 i = 0; i < failed->len / KV_BLOCK; i++)
+	for (int i = 0; i < failed->len / KV_BLOCK; i++)
 	{
-		uint32		got = Max(results[i], 0);
+		int			got = Max(results[i], 0);
 
 		memset(failed->buffer + i * KV_BLOCK + got, 0, KV_BLOCK - got);
+		bytes += got;
 		if (results[i] < 0)
-			window->bad |= UINT64CONST(1) << (first + i);
-		else
-			failed->result = failed->len;
+			note_bad(window, first + i, 1);
 	}
+	return bytes;
 }
 
+/* A file may end before the piece or the block does, as closed files do: no values follow. */
 static void
 load_claimed(void)
 {
-	KvIoRequest reads[KV_GROUP * KV_WINDOW_FILES];
-	KvLoad		loads[KV_GROUP] = {0};
+	static KvIoRequest *reads = NULL;
 	TimestampTz start;
-	bool		missing = false;
+	uint64		bytes = 0;
 	int			failures = 0;
 	int			n = 0;
 
-	KV_STOP_POINT("prefetch_claimed");
+	if (kv_window_is_single(&kv_windows[claimed[0]]))
+		KV_STOP_POINT("block_window_claimed");
+	else
+		KV_STOP_POINT("prefetch_claimed");
 	kv_value_trim();
+	if (reads == NULL)
+		reads = MemoryContextAlloc(TopMemoryContext,
+								   KV_GROUP * KV_WINDOW_BLOCKS * sizeof(KvIoRequest));
 	for (int i = 0; i < nclaimed; i++)
 	{
 		kv_huge_make(kv_window_bytes(claimed[i]), KV_WINDOW_SIZE);
-		loads[i].first = n;
-		loads[i].n = plan_reads(claimed[i], reads + n, &missing);
-		n += loads[i].n;
-	}
-	if (missing && n == 0)
-	{
-		/* the table was dropped */
-		give_up(0, (Datum) 0);
-		return;
+		n += plan_reads(claimed[i], reads + n);
 	}
 	start = kv_clock();
 	kv_io_read_batch(reads, n, KV_IO_VALUE_READ, NULL, NULL);
 	KV_STOP_POINT("prefetch_read");
-	for (int i = 0; i < nclaimed; i++)
+	for (KvIoRequest *read = reads; read < reads + n; read++)
 	{
-		/* no reads: the values have moved, and scans read them at their new addresses */
-		loads[i].failed = loads[i].n == 0;
-		for (KvIoRequest *read = reads + loads[i].first; read < reads + loads[i].first + loads[i].n;
-			 read++)
+		if (read->result < 0)
+			bytes += read_apart(read, &failures);
+		else
 		{
-			if (read->result < 0)
-				read_apart(&kv_windows[claimed[i]], read, &failures);
-			if (read->result < 0)
-				loads[i].failed = true;
-			else
-				memset(read->buffer + read->result, 0, read->len - read->result);
+			memset(read->buffer + read->result, 0, read->len - read->result);
+			bytes += read->result;
 		}
 	}
-	publish(loads, reads, kv_clock() - start);
+	publish(bytes, kv_clock() - start);
 }
 
 /* ---- the process ---- */
@@ -787,31 +652,24 @@ kv_prefetch_main(Datum arg)
 	while (kv_worker_goes_on(NULL))
 	{
 		bool		held = false;
-		bool		some = false;
-		bool		window_block;
+		bool		some;
 
 		/* pieces and single blocks come first alternately */
 		CHECK_FOR_INTERRUPTS();
 		kv_value_let_go();
 		LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
-		window_block = turn && claim_block_window();
-		if (!window_block)
-			some = claim_something(&held);
-		if (!window_block && !some)
-			window_block = claim_block_window();
+		some = (turn && claim_queued()) || claim_something(&held) || claim_queued();
 		LWLockRelease(&kv_window_cache->lock);
-		turn = !window_block;
-		if (window_block)
-			load_block_window();
-		else if (some)
+		turn = !some || !kv_window_is_single(&kv_windows[claimed[0]]);
+		if (some)
 			load_claimed();
-		if (kv_worker_is_done(window_block || some || held))
+		if (kv_worker_is_done(some || held))
 		{
 			KV_STOP_POINT("prefetch_leaves");
 			if (kv_worker_leave(attend, has_work))
 				break;
 		}
-		else if (!window_block && !some)
+		else if (!some)
 			kv_nap(held ? KV_HELD_NAP_MS : KV_IDLE_NAP_MS, KV_WAIT_IDLE);
 	}
 	proc_exit(0);

@@ -3,12 +3,13 @@
  *		Takes bytes of value files out of the windows of the range cache, and waits for windows that
  *		are being loaded.
  *
- * A scan sleeps until the piece that it needs is published.  In three cases it reads directly for
- * the rest of the span.  The first is that a read has failed, or no worker runs.  The second is
- * that nothing was loaded for a twentieth of kvfdw.scan_share_wait although the scan is not held
- * back: others need all windows.  That time is shorter if the scan's patience (scans.c) ends
- * before.  The third is that values have moved and the scan wants them at their old addresses.  No
- * scan spins: a load takes hundreds of microseconds.
+ * A scan sleeps until the piece or block that it needs is published.  In three cases it reads
+ * directly for the rest of the span or, with single blocks, until some are loaded again.  The first
+ * is that a read of its span has failed, or no worker runs.  The second is that nothing was loaded
+ * for a twentieth of kvfdw.scan_share_wait although the scan is not held back: others need all
+ * windows.  That time is shorter if the scan's patience (scans.c) ends before.  The third is that
+ * values have moved and the scan wants them at their old addresses.  No scan spins: a load takes
+ * hundreds of microseconds.
  *
  * Locks: copying takes none; see cache.h.
  */
@@ -84,7 +85,8 @@ kv_reader_remember(KvWindowReader *reader, const KvExtents *extents, bool whole)
 	{
 		/* a window that has another piece by now is recognized later */
 		if (reader->few[i] >= 0)
-			*seen_at(reader, kv_windows[reader->few[i]].key.piece) = reader->few[i];
+			*seen_at(reader, *kv_window_block(reader->few[i], 0) / KV_WINDOW_BLOCKS) =
+				reader->few[i];
 	}
 }
 
@@ -99,8 +101,8 @@ bool
 kv_reader_has_windows(const KvWindowReader *reader)
 {
 	return reader->seen != NULL &&
-		(reader->windows || 
-		 kv_window_cache->nfree + kv_window_cache->nblock_windows < kv_window_cache->nwindows);
+		(reader->windows ||
+		 kv_window_cache->nfree + kv_window_singles() < kv_window_cache->nwindows);
 }
 
 /* ---- taking values ---- */
@@ -108,25 +110,45 @@ kv_reader_has_windows(const KvWindowReader *reader)
 typedef enum KvTake
 {
 	KV_TAKEN,
-	KV_COMING,					/* a worker is about to load the piece */
-	KV_ABSENT,	/* no worker is, or the piece was loaded before the value was written */
-	KV_UNREADABLE	/* a block of it could not be read; loading it again does not help */
+	KV_COMING,					/* a worker is about to load it */
+	KV_ABSENT,					/* something else is there, or nothing */
+	KV_SHORT,					/* it was loaded before the file grew */
+	KV_UNREADABLE				/* a block could not be read; loading it again does not help */
 } KvTake;
 
-static bool
-same_piece(const KvPieceKey *a, const KvPieceKey *b)
+/* Properties of the window that bytes were copied from. */
+typedef struct KvTaken
 {
-	return memcmp(a, b, sizeof(*a)) == 0;
+	uint32		len;
+	uint64		wanted_by;
+	uint64		stamp;
+} KvTaken;
+
+/* Notes which window a block was taken from, and counts it if others asked for it. */
+static void
+note_met(KvWindowReader *reader, const KvTaken *taken)
+{
+	bool		others = taken->wanted_by != reader->id;
+
+	if (reader->nmet < KV_READER_MET)
+		reader->met[reader->nmet++] = taken->stamp;
+	reader->nothers += others;
+	if (!others || taken->stamp <= reader->counted)
+		return;
+	reader->counted = taken->stamp;
+	reader->stats->windows_hit++;
+	kv_window_count(KV_RANGE_HITS, 1);
 }
 
+/* Counts a piece, the first time that something is taken from it. */
 static void
-note_taken(const KvWindowReader *reader, uint32 bytes, uint64 wanted_by, bool waited)
+note_piece(const KvWindowReader *reader, const KvTaken *taken, bool waited)
 {
-	if (reader->entry != NULL && wanted_by == reader->id)
+	if (reader->entry != NULL && taken->wanted_by == reader->id)
 	{
 		reader->stats->windows_loaded++;
 		reader->stats->device_reads++;
-		reader->stats->device_bytes += bytes;
+		reader->stats->device_bytes += taken->len;
 		kv_window_count(KV_RANGE_LOADS, 1);
 	}
 	else if (waited)
@@ -166,162 +188,191 @@ was_asked_for(const KvWindowReader *reader, KvAddress address, uint32 len)
 static bool
 has_bad(uint64 bad, uint32 from, uint32 len)
 {
-	for (uint32 block = from / KV_BLOCK; bad != 0 && block <= (from + len - 1) / KV_BLOCK; block++)
+	for (uint32 slot = from / KV_BLOCK; bad != 0 && slot <= (from + len - 1) / KV_BLOCK; slot++)
 	{
-		if (bad & (UINT64CONST(1) << block))
+		if (bad & (UINT64CONST(1) << slot))
 			return true;
 	}
 	return false;
 }
 
-/* Copies a part of one piece, if it is in a window. */
+/*
+ * Copies a part of a piece or a block from where it may be.  It may be interrupted anywhere, and
+ * the window may change in the meantime, which its sequence shows.
+ */
 static KvTake
-take_part(KvWindowReader *reader, uint64 piece, uint32 from, uint32 len, char *into, bool waited)
+copy_part(KvPlace place, const KvWindowKey *key, uint32 from, uint32 len, char *into,
+		  KvTaken *taken)
 {
-	KvPieceKey	key = {reader->cache_id, piece};
-	int		   *seen = seen_at(reader, piece);
-	int			i = *seen;
+	KvWindow   *window = &kv_windows[place.window];
+	uint64		sequence = pg_atomic_read_u64(&window->sequence);
+	uint64		bad;
+
+	if (sequence % 2 != 0)
+		return KV_COMING;
+	pg_read_barrier();
+	if (window->span.cache_id != key->cache_id || place.slot >= window->nblocks ||
+		kv_window_is_single(window) != (key->nblocks == 1) ||
+		*kv_window_block(place.window, place.slot) != key->block)
+		return KV_ABSENT;
+	*taken = (KvTaken) {window->len, window->wanted_by, window->stamp};
+	bad = window->bad;
+	from += place.slot * KV_BLOCK;
+	if (from + len <= taken->len)
+		memcpy(into, kv_window_bytes(place.window) + from, len);
+	pg_read_barrier();
+	if (pg_atomic_read_u64(&window->sequence) != sequence)
+		return KV_ABSENT;
+	if (has_bad(bad, from, len))
+		return KV_UNREADABLE;
+	return from + len <= taken->len ? KV_TAKEN : KV_SHORT;
+}
+
+/*
+ * Copies a part of a piece or a single block, if it is in a window.  place: where it may be; gets
+ * where it was, or window -1.
+ */
+static KvTake
+take_part(KvWindowReader *reader, const KvWindowKey *key, KvPlace *place, uint32 from, uint32 len,
+		  char *into, bool waited)
+{
+	KvTaken		taken;
+	KvTake		take;
 
 	for (int tries = 0; tries < 4; tries++)
 	{
-		KvWindow   *window;
-		uint64		sequence;
-		uint64		wanted_by;
-		uint64		bad;
-		uint32		window_len;
-		bool		known = i >= 0; /* from an earlier value */
+		bool		known = place->window >= 0;
+		bool		coming;
 
-		if (!known)
-			i = kv_window_find(&key);
-		if (i < 0)
+		if (!known && !kv_window_look(key, place, &coming))
 			return KV_ABSENT;
-		window = &kv_windows[i];
-		sequence = pg_atomic_read_u64(&window->sequence);
-		if (sequence % 2 != 0 && !known)
-			return KV_COMING;
-		pg_read_barrier();
-		if (sequence % 2 == 0 && same_piece(&window->key, &key))
-		{
-			window_len = window->len;
-			wanted_by = window->wanted_by;
-			bad = window->bad;
-			if (from + len <= window_len)
-				memcpy(into, kv_window_bytes(i) + from, len);
-			pg_read_barrier();
-			if (pg_atomic_read_u64(&window->sequence) == sequence)
-			{
-				if (has_bad(bad, from, len))
-					return KV_UNREADABLE;
-				if (from + len > window_len)
-				{
-					/* the file has grown since the piece was loaded */
-					if (was_asked_for(reader, piece * KV_WINDOW_SIZE + from, len))
-						kv_piece_lose(&key);
-					return KV_ABSENT;
-				}
-				*seen = i;
-				if (!known)
-					note_taken(reader, window_len, wanted_by, waited);
-				return KV_TAKEN;
-			}
-		}
-		i = -1;
+		take = copy_part(*place, key, from, len, into, &taken);
+		if (take == KV_TAKEN && key->nblocks == 1)
+			note_met(reader, &taken);
+		else if (take == KV_TAKEN && !known)
+			note_piece(reader, &taken, waited);
+		else if (take == KV_SHORT &&
+				 was_asked_for(reader, key->block * KV_BLOCK + from, len))
+			kv_window_lose(key);
+		if (take != KV_ABSENT && (take != KV_COMING || !known))
+			return take;
+		place->window = -1;
 	}
 	return KV_ABSENT;
 }
 
+/* What a scan waits for, and what it knows of it. */
+typedef struct KvAwaited
+{
+	KvWindowKey key;
+	KvSpanKey	span;			/* of a piece */
+	uint64		loads;			/* changes while something is loaded */
+	bool		coming;			/* something is being loaded */
+} KvAwaited;
+
 /*
- * Has loading the span failed, or does no worker run?  *pieces: the number of its pieces in windows
- * or being loaded; *coming: some are being loaded.
+ * Looks how the loading of a span proceeds to which an absent or coming piece belongs.  False: it
+ * has failed, or no worker runs.
  */
 static bool
-loading_failed(const KvSpanKey *key, uint32 *pieces, bool *coming)
+look_at_span(KvAwaited *what)
 {
 	KvSpan	   *span;
 	bool		failed;
 
 	LWLockAcquire(&kv_window_cache->lock, LW_SHARED);
-	span = kv_span_find(key);
-	*pieces = span != NULL ? span->nvalid + span->nloading : 0;
-	*coming = span != NULL && span->nloading > 0;
-	failed = !kv_windows_are_loaded() ||
-		(span != NULL && kv_span_failed(span, kv_clock()));
+	span = kv_span_find(&what->span);
+	what->loads = span != NULL ? span->nvalid + span->nloading : 0;
+	what->coming = span != NULL && span->nloading > 0;
+	failed = span != NULL && kv_span_failed(span, kv_clock());
 	LWLockRelease(&kv_window_cache->lock);
-	return failed;
+	return !failed && kv_windows_are_loaded();
 }
 
-/* Sleeps until the piece is loaded; false: the scan should read directly. */
+/* Should the scan sleep on?  *hope: otherwise, it should look into windows, not read directly. */
 static bool
-sleep_until_there(KvWindowReader *reader, const KvPieceKey *key, const KvSpanKey *span)
+is_on_its_way(KvWindowReader *reader, KvAwaited *what, bool *hope)
 {
+	KvPlace		place;
+	bool		coming;
+	bool		found = kv_window_look(&what->key, &place, &coming);
+
+	*hope = found && !coming;
+	if (*hope)
+		return false;
+	if (what->key.nblocks == 1)
+	{
+		/* a block that is absent could not be read, and others of the store can */
+		*hope = !found;
+		what->loads = kv_window_cache->block_loads;
+		what->coming = true;
+		return found && kv_windows_are_loaded();
+	}
+	if (!look_at_span(what))
+		return false;
+	if (!found)
+	{
+		if (!kv_span_miss(&what->span, what->key.block / KV_WINDOW_BLOCKS,
+						  reader->entry->wants[0].extents.found_at))
+			return false;
+		kv_window_wake_workers();
+	}
+	return true;
+}
+
+/* Sleeps until something is loaded; false: the scan should read directly. */
+static bool
+sleep_until_there(KvWindowReader *reader, void *arg)
+{
+	KvAwaited  *what = arg;
 	KvWindowScan *entry = reader->entry;
 	TimestampTz last = kv_clock();
 	TimestampTz stirred = last;
 	int64		stuck = kv_window_wait_ms * INT64CONST(1000) / KV_STUCK_SHARE;
-	uint32		pieces = 0;
-	bool		coming;
-	bool		there = false;
+	uint64		loads = 0;
+	bool		hope;
 
-	KV_STOP_POINT("range_waiting");
+	if (what->key.nblocks == 1)
+		KV_STOP_POINT("block_window_waiting");
+	else
+		KV_STOP_POINT("range_waiting");
 	ConditionVariablePrepareToSleep(&entry->loaded);
-	for (;;)
+	while (is_on_its_way(reader, what, &hope))
 	{
-		int			window = kv_window_find(key);
-		uint32		pieces_before = pieces;
 		TimestampTz now;
 
-		there = window >= 0 &&
-			pg_atomic_read_u64(&kv_windows[window].sequence) % 2 == 0;
-		if (there || loading_failed(span, &pieces, &coming))
-			break;
-		if (window < 0)
-		{
-			if (!kv_span_miss(span, key->piece, entry->wants[0].extents.found_at))
-				break;
-			kv_window_wake_workers();
-		}
 		(void) ConditionVariableTimedSleep(&entry->loaded, KV_RANGE_NAP_MS, KV_WAIT_RANGE);
 
 		now = kv_clock();
-		if (!coming)
+		if (!what->coming)
 		{
 			reader->spent += now - last;
 			entry->patience -= now - last;
 		}
 		last = now;
-		if (pieces != pieces_before || (entry->held && entry->patience > 0))
+		if (what->loads != loads || (entry->held && entry->patience > 0))
 			stirred = now;
-		else if (now - stirred > (coming ? stuck : Min(stuck, entry->patience)))
+		else if (now - stirred > (what->coming ? stuck : Min(stuck, entry->patience)))
 		{
 			KV_STOP_POINT("range_stuck");
 			break;
 		}
+		loads = what->loads;
 	}
 	ConditionVariableCancelSleep();
-	return there;
+	return hope;
 }
 
-/*
- * Waits for a piece; false: the scan should read directly.  On ERROR the scan leaves the registry:
- * in a subtransaction a cursor can survive that, and must not count as a scan that waits.
- */
-static bool
-await_piece(KvWindowReader *reader, uint64 piece)
+bool
+kv_reader_wait(KvWindowReader *reader, bool (*sleep) (KvWindowReader *, void *), void *arg)
 {
 	KvWindowScan *entry = reader->entry;
-	KvPieceKey	key = {reader->cache_id, piece};
-	KvSpanKey	span = {reader->cache_id, reader->shard,
-		entry->segment != KV_WHOLE ? piece / KV_SEGMENT_PIECES : KV_WHOLE};
-	TimestampTz start = kv_clock();
-	bool		there;
+	bool		result;
 
-	reader->stats->windows_waited++;
-	kv_window_count(KV_RANGE_WAITS, 1);
-	entry->wait_piece = piece;
 	entry->waiting = true;
 	PG_TRY();
 	{
-		there = sleep_until_there(reader, &key, &span);
+		result = sleep(reader, arg);
 	}
 	PG_CATCH();
 	{
@@ -331,45 +382,89 @@ await_piece(KvWindowReader *reader, uint64 piece)
 	PG_END_TRY();
 	entry->waiting = false;
 	entry->progress = kv_clock();
+	return result;
+}
+
+/* Waits for a piece or a block; false: the scan has left, and should read directly. */
+static bool
+await(KvWindowReader *reader, const KvWindowKey *key)
+{
+	KvWindowScan *entry = reader->entry;
+	KvAwaited	what = {*key, {reader->cache_id, reader->shard, entry->segment}};
+	TimestampTz start = kv_clock();
+	bool		there;
+
+	if (entry->segment != KV_WHOLE)
+		what.span.segment = key->block / KV_WINDOW_BLOCKS / KV_SEGMENT_PIECES;
+	reader->stats->windows_waited++;
+	kv_window_count(KV_RANGE_WAITS, 1);
+	entry->awaited = *key;
+	there = kv_reader_wait(reader, sleep_until_there, &what);
 	reader->waited += entry->progress - start;
+	if (!there && reader->wants_blocks)
+	{
+		/* until something is loaded again, and no more often than its patience allows */
+		reader->stuck_at = what.loads + 1;
+		reader->spent += kv_window_wait_ms * INT64CONST(1000) / KV_STUCK_SHARE;
+	}
+	if (!there)
+		kv_reader_leave(reader);
 	return there;
 }
 
 /* Enters the span of a piece that is needed; false: the scan does not want that span. */
 static bool
-come_to(KvWindowReader *reader, uint64 piece)
+come_to(KvWindowReader *reader, const KvWindowKey *key)
 {
 	return reader->entry->segment == KV_WHOLE ||
-		kv_reader_come_to(reader, piece / KV_SEGMENT_PIECES);
+		kv_reader_come_to(reader, key->block / KV_WINDOW_BLOCKS / KV_SEGMENT_PIECES);
+}
+
+/* Is what could not be taken worth waiting for? */
+static bool
+may_come(KvWindowReader *reader, const KvWindowKey *key, KvTake take, KvAddress address, uint32 len)
+{
+	if (key->nblocks == 1)
+		return take == KV_COMING;
+	if (take == KV_UNREADABLE || !was_asked_for(reader, address, len))
+		return false;
+	return come_to(reader, key);
 }
 
 bool
 kv_reader_take(KvWindowReader *reader, KvAddress address, uint32 len, char *into)
 {
+	bool		single = reader->wants_blocks;
+	uint32		size = single ? KV_BLOCK : KV_WINDOW_SIZE;	/* a power of 2 */
+	KvPlace		place = {-1, 0};
 	uint32		done = 0;
 	bool		waited = false;
 
+	if (single && len > KV_BLOCK_WINDOW_VALUE)
+		return false;
 	while (done < len)
 	{
-		uint64		piece = (address + done) / KV_WINDOW_SIZE;
-		uint32		from = (address + done) % KV_WINDOW_SIZE;
-		uint32		part = Min(len - done, KV_WINDOW_SIZE - from);
-		KvTake		taken = take_part(reader, piece, from, part, into + done, waited);
+		KvWindowKey key = kv_window_key(reader->cache_id, single, address + done);
+		int		   *seen = single ? NULL : seen_at(reader, key.block / KV_WINDOW_BLOCKS);
+		uint32		from = (address + done) & (size - 1);
+		uint32		part = Min(len - done, size - from);
+		KvTake		take;
 
-		if (taken == KV_TAKEN)
+		if (!single)
+			place = (KvPlace) {*seen, 0};
+		take = take_part(reader, &key, &place, from, part, into + done, waited);
+		if (take == KV_TAKEN)
 		{
+			if (!single)
+				*seen = place.window;
+			place.slot++;		/* where the next block is in most cases */
 			done += part;
 			waited = false;
 			continue;
 		}
-		if (taken == KV_UNREADABLE || waited || !was_asked_for(reader, address + done, part) ||
-			!come_to(reader, piece))
+		if (waited || !may_come(reader, &key, take, address + done, part) ||
+			!await(reader, &key))
 			return false;
-		if (!await_piece(reader, piece))
-		{
-			kv_reader_leave(reader);
-			return false;
-		}
 		waited = true;
 	}
 	return true;
@@ -378,12 +473,16 @@ kv_reader_take(KvWindowReader *reader, KvAddress address, uint32 len, char *into
 void
 kv_reader_lose(KvWindowReader *reader, KvAddress address, uint32 len)
 {
-	for (uint64 piece = address / KV_WINDOW_SIZE; piece <= (address + len - 1) / KV_WINDOW_SIZE;
-		 piece++)
-	{
-		KvPieceKey	lost = {reader->cache_id, piece};
+	KvAddress	end = address + len;
+	bool		single = reader->wants_blocks;
+	uint32		size = single ? KV_BLOCK : KV_WINDOW_SIZE;
 
-		kv_piece_lose(&lost);
-		*seen_at(reader, piece) = -1;
+	for (address -= address % size; address < end; address += size)
+	{
+		KvWindowKey key = kv_window_key(reader->cache_id, single, address);
+
+		kv_window_lose(&key);
+		if (!single)
+			*seen_at(reader, address / KV_WINDOW_SIZE) = -1;
 	}
 }

@@ -154,8 +154,9 @@ extern void kv_reader_progress(KvWindowReader *reader);
 /* May windows have any values? */
 extern bool kv_reader_has_windows(const KvWindowReader *reader);
 /*
- * Copies bytes at an address out of windows; waits if workers load these.  False: the caller must
- * read them.  The caller verifies the bytes (I 4).
+ * Copies bytes at an address out of windows; waits if workers load these.  Reads through single
+ * blocks if the scan wants these, and then at most KV_BLOCK_WINDOW_VALUE bytes.  False: the caller
+ * must read them.  The caller verifies the bytes (I 4).
  */
 extern bool kv_reader_take(KvWindowReader *reader, KvAddress address, uint32 len, char *into);
 /* The bytes that were taken are not those of the file. */
@@ -184,13 +185,6 @@ extern bool kv_block_window_stirs(const KvWindowReader *reader);
  */
 extern void kv_block_window_want(KvWindowReader *reader, const KvStoreKey *store,
 								 const uint64 *blocks, int n, bool now);
-/*
- * Copies a value of at most KV_BLOCK_WINDOW_VALUE bytes out of block windows; waits if these are
- * being loaded.  False: the caller must read the value.
- */
-extern bool kv_block_window_take(KvWindowReader *reader, KvAddress address, uint32 len, char *into);
-/* The bytes that were taken are not those of the file. */
-extern void kv_block_window_lose(KvWindowReader *reader, KvAddress address, uint32 len);
 extern void kv_block_window_progress(KvWindowReader *reader); /* the batch is complete */
 
 #endif							/* KV_READER_H */

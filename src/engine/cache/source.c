@@ -308,22 +308,6 @@ make_buffer(KvSource *source, Size size)
 	return *source->buffer;
 }
 
-/* Copies a row's value out of block windows; false: it must be read. */
-static bool
-take_from_block_windows(KvSource *source, const KvBatchRow *row, char *into)
-{
-	KvAddress	address = KV_LOCATION_ADDRESS(row->version.location);
-	KvKey		key = {row->key, row->keylen};
-
-	if (row->version.len > KV_BLOCK_WINDOW_VALUE ||
-		!kv_block_window_take(source->reader, address, row->version.len, into))
-		return false;
-	if (kv_value_matches(&source->store->key, key, into, &row->version))
-		return true;
-	kv_block_window_lose(source->reader, address, row->version.len);
-	return false;
-}
-
 /* Copies a row's value out of the windows that the scan reads; false: it must be read. */
 static bool
 take_from_window(KvSource *source, const KvBatchRow *row, char *into)
@@ -331,8 +315,6 @@ take_from_window(KvSource *source, const KvBatchRow *row, char *into)
 	KvAddress	address = KV_LOCATION_ADDRESS(row->version.location);
 	KvKey		key = {row->key, row->keylen};
 
-	if (source->reader->wants_blocks)
-		return take_from_block_windows(source, row, into);
 	if (!kv_reader_take(source->reader, address, row->version.len, into))
 		return false;
 	if (kv_value_matches(&source->store->key, key, into, &row->version))

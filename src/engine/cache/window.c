@@ -15,12 +15,11 @@
 #include "engine/cache/window.h"
 #include "engine/engine.h"
 
-KvWindowCache    *kv_window_cache;
+KvWindowCache *kv_window_cache;
 KvWindow   *kv_windows;
 KvWindowScan *kv_window_scans;
 HTAB	   *kv_span_hash;
-HTAB	   *kv_piece_hash;
-HTAB	   *kv_block_hash;
+HTAB	   *kv_window_hash;
 uint64	   *kv_window_blocks;
 
 int			kv_window_cache_kb;
@@ -68,9 +67,8 @@ kv_window_memory(void)
 {
 	Size		size = add_size(control_size(), bytes_size());
 
-	size = add_size(size, hash_estimate_size(kv_window_number(), sizeof(KvPiece)));
 	size = add_size(size, hash_estimate_size(kv_window_number() * KV_WINDOW_BLOCKS,
-											 sizeof(KvWindowBlock)));
+											 sizeof(KvWindowEntry)));
 	return add_size(size, hash_estimate_size(span_count(), sizeof(KvSpan)));
 }
 
@@ -79,28 +77,14 @@ make_hashes(void)
 {
 	HASHCTL		info = {0};
 
-	info.keysize = sizeof(KvPieceKey);
-	info.entrysize = sizeof(KvPiece);
-	kv_piece_hash = kv_shmem_hash("kvfdw range pieces", kv_window_number(), &info,
-								  HASH_ELEM | HASH_BLOBS | HASH_FIXED_SIZE);
-	info.keysize = sizeof(KvBlockKey);
-	info.entrysize = sizeof(KvWindowBlock);
-	kv_block_hash = kv_shmem_hash("kvfdw range blocks", kv_window_number() * KV_WINDOW_BLOCKS,
-								  &info, HASH_ELEM | HASH_BLOBS | HASH_FIXED_SIZE);
+	info.keysize = sizeof(KvWindowKey);
+	info.entrysize = sizeof(KvWindowEntry);
+	kv_window_hash = kv_shmem_hash("kvfdw range blocks", kv_window_number() * KV_WINDOW_BLOCKS,
+								   &info, HASH_ELEM | HASH_BLOBS | HASH_FIXED_SIZE);
 	info.keysize = sizeof(KvSpanKey);
 	info.entrysize = sizeof(KvSpan);
 	kv_span_hash = kv_shmem_hash("kvfdw range spans", span_count(), &info,
 								 HASH_ELEM | HASH_BLOBS | HASH_FIXED_SIZE);
-}
-
-/* The window's sequence must be odd, unless no process has seen it yet. */
-static void
-push_free(int window)
-{
-	memset(&kv_windows[window].key, 0, sizeof(KvPieceKey));
-	kv_windows[window].next = kv_window_cache->free_windows;
-	kv_window_cache->free_windows = window;
-	kv_window_cache->nfree++;
 }
 
 void
@@ -126,15 +110,13 @@ kv_window_attach(void)
 	kv_window_cache->nwindows = kv_window_number();
 	kv_window_cache->nscans = scan_count();
 	kv_window_cache->bytes_per_second = (uint64) 1024 * 1024 * 1024;
-	kv_window_cache->free_windows = -1;
-	kv_window_cache->block_windows_first = kv_window_cache->block_windows_last = -1;
-	kv_window_cache->queued_first = kv_window_cache->queued_last = -1;
+	kv_window_cache->nfree = kv_window_number();
 	for (int i = 0; i < KV_RANGE_COUNTERS; i++)
 		pg_atomic_init_u64(&kv_window_cache->counters[i], 0);
 	for (int i = kv_window_number() - 1; i >= 0; i--)
 	{
 		pg_atomic_init_u64(&kv_windows[i].sequence, 0);
-		push_free(i);
+		dlist_push_head(&kv_window_cache->free, &kv_windows[i].node);
 	}
 	for (int i = 0; i < scan_count(); i++)
 		ConditionVariableInit(&kv_window_scans[i].loaded);
@@ -154,10 +136,11 @@ kv_window_bytes(int window)
 
 /* ---- spans ---- */
 
-bool
-kv_span_retire(KvSpan *span)
+/* Forgets a span without windows; false: it has some. */
+static bool
+retire_span(KvSpan *span)
 {
-	if (span->windows >= 0 || span->nloading > 0)
+	if (!dlist_is_empty(&span->windows) || span->nloading > 0)
 		return false;
 	(void) hash_search(kv_span_hash, &span->key, HASH_REMOVE, NULL);
 	return true;
@@ -175,7 +158,7 @@ retire_empty_spans(void)
 
 	hash_seq_init(&status, kv_span_hash);
 	while ((span = hash_seq_search(&status)) != NULL)
-		(void) kv_span_retire(span);
+		(void) retire_span(span);
 }
 
 KvSpan *
@@ -236,6 +219,13 @@ number_of(const KvSpan *span, uint64 piece)
 	return n;
 }
 
+/* The piece that a window has. */
+static uint64
+piece_in(int window)
+{
+	return *kv_window_block(window, 0) / KV_WINDOW_BLOCKS;
+}
+
 static bool
 has_piece(const KvSpan *span, uint64 piece)
 {
@@ -259,58 +249,87 @@ kv_span_make(const KvSpanKey *key)
 	if (span == NULL)
 		return NULL;
 	memset((char *) span + sizeof(span->key), 0, sizeof(*span) - sizeof(span->key));
-	span->windows = -1;
 	return span;
 }
 
-static KvPieceKey
+static KvWindowKey
 piece_key(const KvSpan *span, uint64 piece)
 {
-	KvPieceKey	key = {span->key.cache_id, piece};
-
-	return key;
+	return kv_window_key(span->key.cache_id, false, piece * KV_WINDOW_SIZE);
 }
 
-/* Removes a window's piece from the table; its span lacks the piece from now on. */
-static void
-forget_piece(const KvWindow *window, KvSpan *span)
+static KvWindowEntry *
+find_entry(const KvWindowKey *key)
 {
-	(void) hash_search(kv_piece_hash, &window->key, HASH_REMOVE, NULL);
-	span->next_piece = Min(span->next_piece, number_of(span, window->key.piece));
+	return hash_search(kv_window_hash, key, HASH_FIND, NULL);
 }
 
-/*
- * Takes a VALID window from its span and makes its sequence odd, which readers that copy from it
- * notice.
- */
+static KvSpan *
+span_of(const KvWindow *window)
+{
+	return kv_window_is_single(window) ? &kv_window_cache->blocks : kv_span_find(&window->span);
+}
+
+/* Removes the entry of a piece, or of a single block, that is in this slot. */
 static void
-take_off(int i)
+forget(int i, int slot)
+{
+	const KvWindow *window = &kv_windows[i];
+	KvWindowKey key = {window->span.cache_id, kv_window_is_single(window) ? 1 : KV_WINDOW_BLOCKS,
+		*kv_window_block(i, slot)};
+	KvWindowEntry *entry = find_entry(&key);
+
+	/* a block that was lost may be in another window by now */
+	if (entry != NULL && entry->place.window == i && entry->place.slot == slot)
+		(void) hash_search(kv_window_hash, &key, HASH_REMOVE, NULL);
+}
+
+/* From VALID or CLAIMED to FREE; its span lacks its piece from now on. */
+static void
+free_window(int i)
 {
 	KvWindow   *window = &kv_windows[i];
-	KvSpan	   *span = kv_span_find(&window->span);
+	KvSpan	   *span = span_of(window);
 
-	pg_atomic_fetch_add_u64(&window->sequence, 1);
-	forget_piece(window, span);
-	if (window->previous >= 0)
-		kv_windows[window->previous].next = window->next;
+	if (window->state == KV_WINDOW_VALID)
+	{
+		/* readers that copy from it notice */
+		pg_atomic_fetch_add_u64(&window->sequence, 1);
+		dlist_delete(&window->node);
+		span->nvalid--;
+	}
 	else
-		span->windows = window->next;
-	if (window->next >= 0)
-		kv_windows[window->next].previous = window->previous;
-	span->nvalid--;
+		span->nloading--;
+	if (kv_window_is_single(window))
+	{
+		for (int slot = 0; slot < window->nblocks; slot++)
+			forget(i, slot);
+	}
+	else
+	{
+		forget(i, 0);
+		span->next_piece = Min(span->next_piece, number_of(span, piece_in(i)));
+	}
+	window->state = KV_WINDOW_FREE;
+	window->span.cache_id = 0;
+	window->nblocks = 0;
+	dlist_push_head(&kv_window_cache->free, &window->node);
+	kv_window_cache->nfree++;
+	pg_atomic_fetch_add_u64(&window->sequence, 1);
 }
 
-/* Frees the window of a piece, if it is VALID. */
+/* Frees the window of a piece, or forgets a single block, if it is loaded. */
 static void
-lose(const KvPieceKey *key)
+lose(const KvWindowKey *key)
 {
-	KvPiece    *piece = hash_search(kv_piece_hash, key, HASH_FIND, NULL);
-	int			i = piece != NULL ? piece->window : -1;
+	KvWindowEntry *entry = find_entry(key);
 
-	if (i < 0 || pg_atomic_read_u64(&kv_windows[i].sequence) % 2 != 0)
+	if (entry == NULL || kv_windows[entry->place.window].state != KV_WINDOW_VALID)
 		return;
-	take_off(i);
-	kv_window_free(i);
+	if (key->nblocks > 1)
+		free_window(entry->place.window);
+	else
+		(void) hash_search(kv_window_hash, key, HASH_REMOVE, NULL);
 }
 
 static bool
@@ -326,17 +345,16 @@ has_end(const KvExtents *extents, KvAddress end)
 
 /* Frees the windows of pieces that the span no longer has. */
 static void
-lose_what_moved(const KvSpan *span)
+lose_what_moved(KvSpan *span)
 {
-	int			next;
+	dlist_mutable_iter iter;
 
-	for (int i = span->windows; i >= 0; i = next)
+	dlist_foreach_modify(iter, &span->windows)
 	{
-		KvPieceKey	key = kv_windows[i].key;
+		int			i = kv_window_index(dlist_container(KvWindow, node, iter.cur));
 
-		next = kv_windows[i].next;
-		if (!has_piece(span, key.piece))
-			lose(&key);
+		if (!has_piece(span, piece_in(i)))
+			free_window(i);
 	}
 }
 
@@ -350,7 +368,7 @@ ask_for(KvSpan *span, const KvExtents *wanted)
 	for (int i = 0; i < span->extents.n; i++)
 	{
 		KvAddress	end = span->extents.at[i].end;
-		KvPieceKey	key = piece_key(span, end / KV_WINDOW_SIZE);
+		KvWindowKey key = piece_key(span, end / KV_WINDOW_SIZE);
 
 		if (end % KV_WINDOW_SIZE != 0 && !has_end(wanted, end))
 			lose(&key);
@@ -381,9 +399,9 @@ kv_span_lacks(KvSpan *span, const KvExtents *wanted)
 		ask_for(span, wanted);
 	while (nth_piece(span, span->next_piece, &piece, &end))
 	{
-		KvPieceKey	key = piece_key(span, piece);
+		KvWindowKey key = piece_key(span, piece);
 
-		if (hash_search(kv_piece_hash, &key, HASH_FIND, NULL) == NULL)
+		if (find_entry(&key) == NULL)
 			return true;
 		span->next_piece++;
 	}
@@ -420,117 +438,170 @@ kv_span_miss(const KvSpanKey *key, uint64 piece, uint32 found_at)
 
 /* ---- windows ---- */
 
-int
-kv_window_take(KvSpan *victim)
+static int
+claim(const KvSpanKey *span, const KvStoreKey *store, uint64 wanted_by)
 {
-	int			i = kv_window_cache->free_windows;
+	KvWindow   *window = dlist_container(KvWindow, node,
+										 dlist_pop_head_node(&kv_window_cache->free));
 
-	if (i >= 0)
-	{
-		kv_window_cache->free_windows = kv_windows[i].next;
-		kv_window_cache->nfree--;
-		pg_atomic_fetch_add_u64(&kv_windows[i].sequence, 1);
-	}
-	else if (victim != NULL)
-	{
-		i = victim->windows;
-		take_off(i);
-		kv_window_count(KV_RANGE_EVICTIONS, 1);
-	}
+	kv_window_cache->nfree--;
+	pg_atomic_fetch_add_u64(&window->sequence, 1);
+	window->state = KV_WINDOW_CLAIMED;
+	window->store = *store;
+	window->span = *span;
+	window->len = 0;
+	window->bad = 0;
+	window->wanted_by = wanted_by;
+	window->stamp = 0;
+	span_of(window)->nloading++;
+	return kv_window_index(window);
+}
+
+/* Enters a piece, or a single block, that is in no window. */
+static void
+enter(int i, const KvWindowKey *key)
+{
+	KvWindow   *window = &kv_windows[i];
+	KvWindowEntry *entry = hash_search(kv_window_hash, key, HASH_ENTER, NULL);
+
+	entry->place = (KvPlace) {i, window->nblocks};
+	for (int n = 0; n < key->nblocks; n++)
+		*kv_window_block(i, window->nblocks++) = key->block + n;
+}
+
+int
+kv_window_claim_piece(KvSpan *span, const KvStoreKey *store, uint64 wanted_by)
+{
+	int			i = claim(&span->key, store, wanted_by);
+	uint64		piece = 0;
+	KvAddress	end = 0;
+	KvWindowKey key;
+
+	(void) nth_piece(span, span->next_piece++, &piece, &end);
+	key = piece_key(span, piece);
+	enter(i, &key);
+	kv_windows[i].len = end - piece * KV_WINDOW_SIZE;
+	return i;
+}
+
+int
+kv_window_claim_blocks(uint32 cache_id, const KvStoreKey *store, uint64 wanted_by)
+{
+	KvSpanKey	single = {cache_id, 0, KV_SINGLE};
+	int			i = claim(&single, store, wanted_by);
+
+	kv_windows[i].stamp = ++kv_window_cache->last_stamp;
 	return i;
 }
 
 void
-kv_window_free(int i)
+kv_window_add(int i, uint64 block)
 {
-	push_free(i);
-	pg_atomic_fetch_add_u64(&kv_windows[i].sequence, 1);
-}
+	KvWindowKey key = {kv_windows[i].span.cache_id, 1, block};
 
-bool
-kv_window_claim(KvSpan *span, KvSpan *victim, uint64 wanted_by, int *claimed)
-{
-	KvWindow   *window;
-	KvPiece    *piece;
-	uint64		number;
-	KvAddress	end;
-	bool		found;
-
-	if (!nth_piece(span, span->next_piece, &number, &end))
-		return false;
-	*claimed = kv_window_take(victim);
-	if (*claimed < 0)
-		return false;
-	window = &kv_windows[*claimed];
-	window->key = piece_key(span, number);
-	window->span = span->key;
-	window->len = end - number * KV_WINDOW_SIZE;
-	window->wanted_by = wanted_by;
-	window->bad = 0;
-	piece = hash_search(kv_piece_hash, &window->key, HASH_ENTER, &found);
-	Assert(!found);
-	piece->window = *claimed;
-	span->next_piece++;
-	span->nloading++;
-	return true;
-}
-
-static KvSpan *
-span_of(const KvWindow *window)
-{
-	KvSpan	   *span = kv_span_find(&window->span);
-
-	Assert(span != NULL && span->nloading > 0);
-	return span;
+	enter(i, &key);
+	kv_windows[i].len += KV_BLOCK;
 }
 
 void
-kv_window_publish(int i, uint32 len)
+kv_window_queue(int i)
 {
-	KvWindow   *window = &kv_windows[i];
-	KvSpan	   *span = span_of(window);
+	kv_windows[i].state = KV_WINDOW_QUEUED;
+	dlist_push_tail(&kv_window_cache->queue, &kv_windows[i].node);
+	kv_window_cache->nqueued++;
+}
 
-	window->len = len;
-	window->next = span->windows;
-	window->previous = -1;
-	if (window->next >= 0)
-		kv_windows[window->next].previous = i;
-	span->windows = i;
-	span->nvalid++;
-	span->nloading--;
-	span->failed = 0;
-	pg_write_barrier();
-	pg_atomic_fetch_add_u64(&window->sequence, 1);
+int
+kv_window_next(uint32 cache_id)
+{
+	KvWindow   *window;
+
+	if (kv_window_cache->nqueued == 0)
+		return -1;
+	window = dlist_head_element(KvWindow, node, &kv_window_cache->queue);
+	if (cache_id != 0 && window->span.cache_id != cache_id)
+		return -1;
+	dlist_delete(&window->node);
+	kv_window_cache->nqueued--;
+	window->state = KV_WINDOW_CLAIMED;
+	return kv_window_index(window);
 }
 
 void
 kv_window_give_up(int i)
 {
-	KvWindow   *window = &kv_windows[i];
-	KvSpan	   *span = span_of(window);
-
-	forget_piece(window, span);
-	span->nloading--;
-	span->failed = kv_clock();
-	kv_window_free(i);
+	span_of(&kv_windows[i])->failed = kv_clock();
+	free_window(i);
 }
 
-int
-kv_window_find(const KvPieceKey *key)
+bool
+kv_window_publish(int i)
 {
-	KvPiece    *piece;
-	int			window = -1;
+	KvWindow   *window = &kv_windows[i];
+	KvSpan	   *span = span_of(window);
+	uint32		nblocks = (window->len + KV_BLOCK - 1) / KV_BLOCK;
 
-	LWLockAcquire(&kv_window_cache->lock, LW_SHARED);
-	piece = hash_search(kv_piece_hash, key, HASH_FIND, NULL);
-	if (piece != NULL)
-		window = piece->window;
-	LWLockRelease(&kv_window_cache->lock);
-	return window;
+	if (window->bad == PG_UINT64_MAX >> (KV_WINDOW_BLOCKS - nblocks))
+	{
+		kv_window_give_up(i);
+		return false;
+	}
+	for (int slot = 0; kv_window_is_single(window) && slot < nblocks; slot++)
+	{
+		if (window->bad & (UINT64CONST(1) << slot))
+			forget(i, slot);
+	}
+	window->state = KV_WINDOW_VALID;
+	dlist_push_head(&span->windows, &window->node);
+	span->nvalid++;
+	span->nloading--;
+	span->failed = 0;
+	pg_write_barrier();
+	pg_atomic_fetch_add_u64(&window->sequence, 1);
+	return true;
 }
 
 void
-kv_piece_lose(const KvPieceKey *key)
+kv_window_evict(int i)
+{
+	free_window(i);
+	kv_window_count(KV_RANGE_EVICTIONS, 1);
+}
+
+KvSpan *
+kv_span_evict(KvSpan *span)
+{
+	kv_window_evict(kv_window_of(&span->windows, false));
+	if (!dlist_is_empty(&span->windows))
+		return span;
+	(void) retire_span(span);
+	return NULL;
+}
+
+bool
+kv_window_find(const KvWindowKey *key, KvPlace *place)
+{
+	const KvWindowEntry *entry = find_entry(key);
+
+	if (entry != NULL)
+		*place = entry->place;
+	return entry != NULL;
+}
+
+bool
+kv_window_look(const KvWindowKey *key, KvPlace *place, bool *coming)
+{
+	bool		found;
+
+	LWLockAcquire(&kv_window_cache->lock, LW_SHARED);
+	found = kv_window_find(key, place);
+	*coming = found && kv_windows[place->window].state != KV_WINDOW_VALID;
+	LWLockRelease(&kv_window_cache->lock);
+	return found;
+}
+
+void
+kv_window_lose(const KvWindowKey *key)
 {
 	LWLockAcquire(&kv_window_cache->lock, LW_EXCLUSIVE);
 	lose(key);

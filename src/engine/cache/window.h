@@ -10,6 +10,30 @@
  * wrong bytes, for whatever reason, costs a read and never shows.  Bytes that are in no window are
  * read from the device.
  *
+ * A window has a piece of a value file, which is a run of neighbouring blocks, or single blocks of
+ * one store.  Pieces are for scans whose values are near each other (spans), single blocks for
+ * those whose values are not (blockwindow.c).  One table says which window has or will have a piece
+ * or a block, and from which slot on.  Both kinds have the same states:
+ *
+ *		            ┌──next──── QUEUED ◂──queue──┐
+ *		            ▾                            │
+ *		FREE ──claim──▸ CLAIMED ─────────────────┘
+ *		  ▴               │ └────publish────▸ VALID
+ *		  ├───give up─────┘                     │
+ *		  └───evict, lose───────────────────────┘
+ *
+ *		FREE	in the list of free windows; no store's; nothing in the table is in it
+ *		CLAIMED	in no list.  One process has it, and it alone changes the window: a scan that adds
+ *				blocks, or a worker that reads them.  A worker gives up what it has claimed when it
+ *				ends, for whatever reason; a scan raises nothing until it has queued the window
+ *		QUEUED	in the queue of windows that no worker has yet.  Only windows of single blocks: a
+ *				worker claims and fills one of a piece itself
+ *		VALID	in the list of its span or, with single blocks, of KvWindowCache.blocks
+ *
+ * What a window has is in the table from its claim on, so it is loaded once.  The sequence is odd
+ * while a window is CLAIMED or QUEUED.  A block that could not be read is marked in a VALID window;
+ * a single one is in the table no longer.
+ *
  * Pieces and segments are counted in addresses, so they continue from one file to the next in a
  * volume.  A span is loaded for one reason and evicted when the reason ends.  It is either all
  * values of a shard, for scans in key order of values that are stored in another order (scattered).
@@ -17,28 +41,16 @@
  * span are, since there is nothing between volumes and where a file was removed.  Pieces of a span
  * are loaded and evicted one by one.
  *
- *		FREE ──claim──▸ LOADING ──publish──▸ VALID ──claim for another──▸ LOADING
- *		  ▴                │                   │
- *		  ├────give up─────┘                   │
- *		  └────lose────────────────────────────┘
- *
- *		FREE	in the list of free windows; its key names no piece
- *		LOADING	in the table of pieces, so that no other worker loads it. Its sequence is odd. The
- *				worker that claimed it gives it up when the worker ends, for whatever reason
- *		VALID	in the table of pieces and in its span's list; its sequence is even
- *
- * A window may have single blocks instead of a piece (blockwindow.c).  Then it belongs to no span,
- * and a table says where each block is.
- *
  * Locks: All changes of state are made under KvWindowCache.lock, exclusive.  It is taken last; only
  * a condition variable's spinlock is taken under it.  No lock of a cache is held during a read.  A
- * reader looks a piece up under the lock, shared, once for each piece.  Then it needs no lock and
- * no pin: it notes the window's sequence, copies, and compares the sequence.  So a reader that is
- * cancelled, killed or stopped blocks nothing.
+ * reader looks a piece or block up under the lock, shared.  Then it needs no lock and no pin: it
+ * notes the window's sequence, compares what the window has, copies, and compares the sequence.  So
+ * a reader that is cancelled, killed or stopped blocks nothing.
  */
 #ifndef KV_WINDOW_H
 #define KV_WINDOW_H
 
+#include "lib/ilist.h"
 #include "port/atomics.h"
 #include "storage/condition_variable.h"
 #include "storage/latch.h"
@@ -49,6 +61,7 @@
 #include "engine/cache/reader.h"
 
 #define KV_MAX_PREFETCH_WORKERS	16
+#define KV_SINGLE		(PG_UINT64_MAX - 1)	/* a segment number that stands for single blocks */
 #define KV_NEVER		PG_UINT32_MAX	/* distance of a span that a scan does not reach */
 /* greater than distances of segments, and at most those of other shards */
 #define KV_FAR			(PG_UINT32_MAX / 2)
@@ -60,50 +73,44 @@ typedef struct KvSpanKey
 	uint64		segment;		/* address / KV_SEGMENT_SIZE, or KV_WHOLE */
 } KvSpanKey;
 
-typedef struct KvPieceKey
+/* A piece or a single block. */
+typedef struct KvWindowKey
 {
-	uint64		cache_id;
-	uint64		piece;			/* address / KV_WINDOW_SIZE */
-} KvPieceKey;
+	uint32		cache_id;
+	uint32		nblocks;		/* KV_WINDOW_BLOCKS, or 1 */
+	uint64		block;			/* the first one: address / KV_BLOCK */
+} KvWindowKey;
 
-typedef struct KvPiece
+/* The place of a piece or a block. */
+typedef struct KvPlace
 {
-	KvPieceKey	key;			/* hash key */
 	int			window;
-} KvPiece;
+	int			slot;			/* index in the window of the first block */
+} KvPlace;
 
-typedef struct KvBlockKey
+typedef struct KvWindowEntry
 {
-	uint64		cache_id;
-	uint64		block;			/* address / KV_BLOCK */
-} KvBlockKey;
+	KvWindowKey key;			/* hash key */
+	KvPlace		place;
+} KvWindowEntry;
 
-/* A block that is in a block window, or will be. */
-typedef struct KvWindowBlock
+typedef enum KvWindowState
 {
-	KvBlockKey	key;			/* hash key */
-	int			window;
-	int			slot;			/* index of the block in the window */
-} KvWindowBlock;
-
-/* States of a block window (blockwindow.c).  QUEUED and READ are LOADING. */
-typedef enum KvBlockWindowState
-{
-	KV_BLOCK_WINDOW_NONE,		/* the window has a piece, or nothing */
-	KV_BLOCK_WINDOW_QUEUED,		/* no worker has it yet */
-	KV_BLOCK_WINDOW_READ,		/* a worker reads into it */
-	KV_BLOCK_WINDOW_LOADED		/* it is VALID */
-} KvBlockWindowState;
+	KV_WINDOW_FREE,
+	KV_WINDOW_CLAIMED,
+	KV_WINDOW_QUEUED,
+	KV_WINDOW_VALID
+} KvWindowState;
 
 typedef struct KvSpan
 {
 	KvSpanKey	key;			/* hash key */
 	KvExtents	extents;		/* the extents that scans have asked for */
 	uint64		size;			/* bytes of these extents */
-	uint32		next_piece;		/* all pieces before it are in the table of pieces */
+	uint32		next_piece;		/* all pieces before it are in the table */
 	uint32		nvalid;
-	uint32		nloading;
-	int			windows;		/* list head: the last published window, or -1 */
+	uint32		nloading;		/* number of windows that are claimed or queued */
+	dlist_head	windows;		/* those that are VALID, the last published one first */
 	TimestampTz used;			/* when a scan last entered or left it */
 	TimestampTz failed;			/* time of the last failed read; 0: none */
 } KvSpan;
@@ -111,27 +118,21 @@ typedef struct KvSpan
 typedef struct KvWindow
 {
 	pg_atomic_uint64 sequence;	/* odd: its contents are changing */
-	KvPieceKey	key;			/* block windows: of no piece, but with the cache_id */
-	KvSpanKey	span;
-	uint32		len;			/* number of valid bytes, from its beginning */
-	/* a bit for each block that could not be read; not for block windows */
-	uint64		bad;
-	int			next;			/* in the free list, its span's or that of block windows; -1 */
-	int			previous;		/* in its span's list, or that of block windows; or -1 */
-	uint64		wanted_by;		/* KvWindowScan.id of the scan it was loaded for */
-
-	/* for block windows: */
-	KvBlockWindowState block_state;
+	KvWindowState state;
 	KvStoreKey	store;
-	uint64		stamp;			/* rises with the time of the request */
+	KvSpanKey	span;			/* its cache_id is 0 if the window is FREE */
 	int			nblocks;		/* number of blocks in kv_window_blocks */
-	int			queued_next;	/* next window in the queue, or -1 */
+	uint32		len;			/* number of valid bytes, from its beginning */
+	uint64		bad;			/* a bit for each block that could not be read */
+	uint64		wanted_by;		/* KvWindowScan.id of the scan it was claimed for */
+	uint64		stamp;			/* of single blocks: rises with the time of the claim */
+	dlist_node	node;			/* in the list that its state says */
 } KvWindow;
 
 /*
  * A scan that reads through windows: its position and its course.  While the scan is in the
  * registry it pins its store.  Its backend writes this under KvWindowCache.lock, except for
- * progress, patience and waiting; the workers read it.
+ * progress, patience, awaited and waiting; the workers read it.
  */
 typedef struct KvWindowScan
 {
@@ -146,13 +147,13 @@ typedef struct KvWindowScan
 	KvWant		wants[KV_WANTS];	/* in the order in which it reaches them; [0] is its position */
 
 	TimestampTz progress;		/* when it took its last batch */
-	volatile bool waiting;		/* it waits for wait_piece */
+	volatile bool waiting;		/* it waits for what is awaited, or lacks room */
 	volatile bool held;			/* loads for scans that follow come before its own */
 	bool		wants_blocks;	/* it is in no span and wants single blocks (blockwindow.c) */
 	volatile uint64 position;	/* it needs block windows from this stamp on; 0: none */
 	volatile bool lacks_room;	/* it waits for windows that others need */
 	volatile bool shares;		/* it finds blocks there that others asked for */
-	uint64		wait_piece;
+	KvWindowKey awaited;
 	int64		patience;		/* remaining time in us that it will wait for others */
 	ConditionVariable loaded;
 } KvWindowScan;
@@ -174,7 +175,7 @@ typedef struct KvWindowCache
 	LWLock		lock;
 	int			nwindows;
 	int			nfree;
-	int			free_windows;	/* list head or -1 */
+	dlist_head	free;
 	int			nscans;			/* size of the registry */
 	int			scans_used;		/* no entry at or after this index is in use */
 	uint64		last_id;
@@ -182,14 +183,11 @@ typedef struct KvWindowCache
 	Latch	   *volatile workers[KV_MAX_PREFETCH_WORKERS];
 	uint64		bytes_per_second;	/* recent rate at which the workers load */
 
-	/* for block windows: */
-	int			nblock_scans;	/* scans that use block windows, at a worker's last check */
-	int			nblock_windows;
-	int			block_windows_first; /* the oldest, or -1 */
-	int			block_windows_last;
-	int			nqueued;		/* number of those that wait for a worker */
-	int			queued_first;	/* the first of these */
-	int			queued_last;
+	/* for single blocks: */
+	int			nblock_scans;	/* scans that want them, at a worker's last check */
+	KvSpan		blocks;			/* their windows, of all stores */
+	int			nqueued;
+	dlist_head	queue;			/* the oldest first */
 	uint64		last_stamp;
 	uint64		block_loads;	/* number of times that a worker has loaded some */
 	pg_atomic_uint64 counters[KV_RANGE_COUNTERS];
@@ -199,9 +197,53 @@ extern KvWindowCache *kv_window_cache;
 extern KvWindow *kv_windows;
 extern KvWindowScan *kv_window_scans;
 extern HTAB *kv_span_hash;
-extern HTAB *kv_piece_hash;
-extern HTAB *kv_block_hash;
-extern uint64 *kv_window_blocks;	/* KV_WINDOW_BLOCKS for each window, for block windows */
+extern HTAB *kv_window_hash;	/* KvWindowEntry */
+extern uint64 *kv_window_blocks;	/* KV_WINDOW_BLOCKS for each window */
+
+/* Which block is in a slot of a window: its address / KV_BLOCK. */
+static inline uint64 *
+kv_window_block(int window, int slot)
+{
+	return &kv_window_blocks[window * KV_WINDOW_BLOCKS + slot];
+}
+
+/* The piece, or the single block, that has an address. */
+static inline KvWindowKey
+kv_window_key(uint32 cache_id, bool single, KvAddress address)
+{
+	if (single)
+		return (KvWindowKey) {cache_id, 1, address / KV_BLOCK};
+	return (KvWindowKey) {cache_id, KV_WINDOW_BLOCKS,
+		address / KV_WINDOW_SIZE * KV_WINDOW_BLOCKS};
+}
+
+/* Has the window single blocks, and no piece? */
+static inline bool
+kv_window_is_single(const KvWindow *window)
+{
+	return window->span.segment == KV_SINGLE;
+}
+
+static inline int
+kv_window_index(const KvWindow *window)
+{
+	return window - kv_windows;
+}
+
+/* A window of a list that has some; last: the last one. */
+static inline int
+kv_window_of(dlist_head *list, bool last)
+{
+	return kv_window_index(last ? dlist_tail_element(KvWindow, node, list) :
+						   dlist_head_element(KvWindow, node, list));
+}
+
+/* The number of windows with single blocks, or claimed for some.  Lock held, shared. */
+static inline int
+kv_window_singles(void)
+{
+	return kv_window_cache->blocks.nvalid + kv_window_cache->blocks.nloading;
+}
 
 /* ---- window.c: its part of shared memory, for the shmem hooks ---- */
 extern int	kv_window_cache_kb;
@@ -215,8 +257,6 @@ extern KvSpan *kv_span_find(const KvSpanKey *key);	/* Shared; NULL: unknown */
 extern KvSpan *kv_span_make(const KvSpanKey *key);
 /* Shared: has a read of it failed so recently that another try is not worth while? */
 extern bool kv_span_failed(const KvSpan *span, TimestampTz now);
-/* Forgets a span without windows; false: it has some. */
-extern bool kv_span_retire(KvSpan *span);
 /*
  * Does the span have a piece that is in no window and not being loaded?  Of the extents that scans
  * have wanted, the last ones looked up count.  If values have moved, windows of their old addresses
@@ -226,20 +266,26 @@ extern bool kv_span_lacks(KvSpan *span, const KvExtents *wanted);
 
 /* ---- window.c: states of windows; KvWindowCache.lock is held, exclusive ---- */
 
+/* From FREE to CLAIMED, for the next piece of a span that lacks one; a window is free. */
+extern int	kv_window_claim_piece(KvSpan *span, const KvStoreKey *store, uint64 wanted_by);
+/* From FREE to CLAIMED, for single blocks of a store; a window is free. */
+extern int	kv_window_claim_blocks(uint32 cache_id, const KvStoreKey *store, uint64 wanted_by);
+/* Gives a block, which no window has, the next slot of a window for single blocks. */
+extern void kv_window_add(int window, uint64 block);
+extern void kv_window_queue(int window);	/* from CLAIMED to QUEUED */
+/* From QUEUED to CLAIMED; cache_id: of this store, 0: of any.  -1: there is none. */
+extern int	kv_window_next(uint32 cache_id);
 /*
- * From FREE to LOADING, for the span's next piece that is in no window; the span lacks one.  If
- * none is free, takes a VALID window of victim, if not NULL.  False: there is none.
+ * From CLAIMED to VALID, except for its bad blocks.  If all are bad, gives it up instead.  Returns
+ * whether it is VALID.
  */
-extern bool kv_window_claim(KvSpan *span, KvSpan *victim, uint64 wanted_by, int *window);
-/* from LOADING to VALID; it has len bytes */
-extern void kv_window_publish(int window, uint32 len);
-extern void kv_window_give_up(int window);	/* from LOADING to FREE: it could not be filled */
-/*
- * Takes a FREE window, or the victim's last one, to LOADING; it is in no list then and has no
- * piece.  -1: there is none.
- */
-extern int	kv_window_take(KvSpan *victim);
-extern void kv_window_free(int window);	/* from LOADING, in no list and without a piece, to FREE */
+extern bool kv_window_publish(int window);
+extern void kv_window_give_up(int window);	/* from CLAIMED to FREE: it could not be filled */
+extern void kv_window_evict(int window);	/* from VALID to FREE */
+/* Evicts the span's last window.  Returns the span, or NULL if it has no other: forgets it. */
+extern KvSpan *kv_span_evict(KvSpan *span);
+/* Shared: the place where a piece or a block is or will be; false: nowhere. */
+extern bool kv_window_find(const KvWindowKey *key, KvPlace *place);
 
 /* ---- window.c: no lock is held on entry ---- */
 
@@ -248,14 +294,12 @@ extern void kv_window_free(int window);	/* from LOADING, in no list and without 
  * have moved since found_at, the scan's KvExtents.found_at.
  */
 extern bool kv_span_miss(const KvSpanKey *key, uint64 piece, uint32 found_at);
-/* The window that has or will have a piece; -1: none. */
-extern int	kv_window_find(const KvPieceKey *key);
-/* The window of a piece does not have the present contents of the file. */
-extern void kv_piece_lose(const KvPieceKey *key);
-/*
- * The window's memory.  The process that has claimed the window writes it; others read it as in
- * reader.c.
- */
+/* Like kv_window_find.  *coming: it is not yet loaded. */
+extern bool kv_window_look(const KvWindowKey *key, KvPlace *place, bool *coming);
+
+/* No VALID window has the present contents of the file there: the next reader has it loaded. */
+extern void kv_window_lose(const KvWindowKey *key);
+/* The window's memory.  The process that has claimed the window writes it. */
 extern char *kv_window_bytes(int window);
 /* In a process that reads into windows: maps them where huge pages are possible. */
 extern void kv_windows_map(void);
@@ -290,7 +334,6 @@ extern void kv_window_wake_workers(void);
 /* Does a worker run, or is one being started?  With or without the lock. */
 extern bool kv_windows_are_loaded(void);
 
-
 /* Makes a context below parent whose deletion releases all that the reader has, and its entry. */
 extern void kv_reader_make_context(KvWindowReader *reader);
 /*
@@ -299,20 +342,21 @@ extern void kv_reader_make_context(KvWindowReader *reader);
  */
 extern bool kv_reader_come_to(KvWindowReader *reader, uint64 segment);
 
+/* ---- reader.c; no lock is held on entry ---- */
+
+/*
+ * Calls sleep, which may raise errors of interrupts, and returns its result.  The scan counts as
+ * waiting in the meantime.  On ERROR it leaves the registry: in a subtransaction a cursor can
+ * survive that, and must not count as a scan that waits.
+ */
+extern bool kv_reader_wait(KvWindowReader *reader, bool (*sleep) (KvWindowReader *, void *),
+						   void *arg);
+
 /* ---- blockwindow.c ---- */
 
 /*
- * For the workers, with KvWindowCache.lock held exclusively.  The next window whose blocks are to
- * be read; cache_id: of this store, 0: of any.  -1: there is none.
- */
-extern int	kv_block_window_next(uint64 cache_id);
-extern void kv_block_window_publish(int window); /* its blocks are read: makes it VALID */
-/* before that: n blocks from slot on could not be read */
-extern void kv_block_window_fail(int window, int slot, int n);
-extern void kv_block_window_give_up(int window); /* makes it FREE; its blocks are in no window */
-/*
- * Frees a block window that no scan needs any more; forced: or, if there are many, the oldest one.
- * False: there is none.
+ * For the workers, with KvWindowCache.lock held exclusively.  Evicts a block window that no scan
+ * needs any more; forced: or, if there are many, the oldest one.  False: there is none.
  */
 extern bool kv_block_window_evict(bool forced, TimestampTz now);
 

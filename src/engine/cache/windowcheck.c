@@ -15,94 +15,94 @@
 PG_FUNCTION_INFO_V1(kvfdw_range_problem);
 PGDLLEXPORT Datum kvfdw_range_problem(PG_FUNCTION_ARGS);
 
+/*
+ * Counts the windows of a list, each of which must be in this state and of this span, if not NULL.
+ * Returns a problem, or NULL.
+ */
+static const char *
+check_list(dlist_head *list, KvWindowState state, const KvSpanKey *span, int *lists, int expected)
+{
+	dlist_iter	iter;
+	int			n = 0;
+
+	dlist_foreach(iter, list)
+	{
+		const KvWindow *window = dlist_container(KvWindow, node, iter.cur);
+		int			i = kv_window_index(window);
+
+		if (lists[i]++ > 0)
+			return psprintf("window %d is in two lists", i);
+		if (window->state != state ||
+			(span != NULL && memcmp(&window->span, span, sizeof(*span)) != 0))
+			return psprintf("window %d of state %d is in a list of state %d", i, window->state,
+							state);
+		n++;
+	}
+	if (n != expected)
+		return psprintf("%d windows of state %d are expected, %d are in the list", expected, state,
+						n);
+	return NULL;
+}
+
+/* Is what the table has in the window that it says? */
+static bool
+is_there(const KvWindowEntry *entry)
+{
+	const KvWindow *window = &kv_windows[entry->place.window];
+
+	return window->state != KV_WINDOW_FREE &&
+		window->span.cache_id == entry->key.cache_id && entry->place.slot < window->nblocks &&
+		kv_window_is_single(window) == (entry->key.nblocks == 1) &&
+		*kv_window_block(entry->place.window, entry->place.slot) == entry->key.block;
+}
+
 static const char *
 find_problem(void)
 {
 	HASH_SEQ_STATUS status;
 	KvSpan	   *span;
-	KvPiece    *piece;
-	KvWindowBlock *block;
-	int			nwindows = kv_window_cache->nwindows;
-	/* number of lists that have each window */
-	int		   *lists = palloc0(nwindows * sizeof(int));
-	uint64		nloading = 0;
-	int			n = 0;
+	KvWindowEntry *entry;
+	int		   *lists = palloc0(kv_window_cache->nwindows * sizeof(int));
+	int64		nloading = kv_window_cache->blocks.nloading;
+	const char *problem;
 
-	for (int i = kv_window_cache->free_windows; i >= 0 && n <= nwindows; i = kv_windows[i].next)
-	{
-		lists[i]++;
-		n++;
-	}
-	if (n != kv_window_cache->nfree)
-		return psprintf("%d windows are free, %d in the list", kv_window_cache->nfree, n);
+	problem = check_list(&kv_window_cache->free, KV_WINDOW_FREE, NULL, lists,
+						 kv_window_cache->nfree);
+	if (problem == NULL)
+		problem = check_list(&kv_window_cache->queue, KV_WINDOW_QUEUED, NULL, lists,
+							 kv_window_cache->nqueued);
+	if (problem == NULL)
+		problem = check_list(&kv_window_cache->blocks.windows, KV_WINDOW_VALID, NULL, lists,
+							 kv_window_cache->blocks.nvalid);
+	if (problem != NULL)
+		return problem;
 	hash_seq_init(&status, kv_span_hash);
 	while ((span = hash_seq_search(&status)) != NULL)
 	{
-		n = 0;
-		for (int i = span->windows; i >= 0 && n <= nwindows; i = kv_windows[i].next)
-		{
-			lists[i]++;
-			n++;
-			if (memcmp(&kv_windows[i].span, &span->key, sizeof(span->key)) == 0)
-				continue;
-			hash_seq_term(&status);
-			return psprintf("window %d is in another span's list", i);
-		}
-		if (n != span->nvalid)
-		{
-			hash_seq_term(&status);
-			return psprintf("span %u.%u." UINT64_FORMAT " has %u windows, %d in its list",
-							span->key.cache_id, span->key.shard, span->key.segment, span->nvalid,
-							n);
-		}
+		problem = check_list(&span->windows, KV_WINDOW_VALID, &span->key, lists, span->nvalid);
 		nloading += span->nloading;
-	}
-	n = 0;
-	for (int i = kv_window_cache->block_windows_first; i >= 0 && n <= nwindows;
-		 i = kv_windows[i].next)
-	{
-		bool		loading = pg_atomic_read_u64(&kv_windows[i].sequence) % 2 != 0;
-
-		/* a window that is being loaded belongs to no span */
-		lists[i] += !loading;
-		nloading += loading;
-		if ((kv_windows[i].block_state == KV_BLOCK_WINDOW_LOADED) == loading)
-			return psprintf("window %d of blocks is in state %d", i, kv_windows[i].block_state);
-		n++;
-	}
-	if (n != kv_window_cache->nblock_windows)
-		return psprintf("%d windows have blocks, %d are in the list",
-						kv_window_cache->nblock_windows, n);
-	hash_seq_init(&status, kv_block_hash);
-	while ((block = hash_seq_search(&status)) != NULL)
-	{
-		const KvWindow *window = &kv_windows[block->window];
-
-		if (window->block_state != KV_BLOCK_WINDOW_NONE && block->slot < window->nblocks &&
-			window->key.cache_id == block->key.cache_id &&
-			kv_window_blocks[block->window * KV_WINDOW_BLOCKS + block->slot] == block->key.block)
+		if (problem == NULL)
 			continue;
 		hash_seq_term(&status);
-		return psprintf("block " UINT64_FORMAT " is not in its window", block->key.block);
+		return problem;
 	}
-	hash_seq_init(&status, kv_piece_hash);
-	while ((piece = hash_seq_search(&status)) != NULL)
+	hash_seq_init(&status, kv_window_hash);
+	while ((entry = hash_seq_search(&status)) != NULL)
 	{
-		const KvWindow *window = &kv_windows[piece->window];
-
-		if (memcmp(&window->key, &piece->key, sizeof(piece->key)) == 0)
+		if (is_there(entry))
 			continue;
 		hash_seq_term(&status);
-		return psprintf("piece " UINT64_FORMAT "." UINT64_FORMAT " is not in its window",
-						piece->key.cache_id, piece->key.piece);
+		return psprintf("block " UINT64_FORMAT " of %u is not in its window", entry->key.block,
+						entry->key.nblocks);
 	}
 	for (int i = 0; i < kv_window_cache->nwindows; i++)
 	{
-		bool		loading = pg_atomic_read_u64(&kv_windows[i].sequence) % 2 != 0;
+		KvWindowState state = kv_windows[i].state;
+		bool		loading = state == KV_WINDOW_CLAIMED || state == KV_WINDOW_QUEUED;
 
-		if (lists[i] + loading != 1)
-			return psprintf("window %d is in %d lists%s", i, lists[i],
-							loading ? " and loading" : "");
+		if (lists[i] != (state != KV_WINDOW_CLAIMED) ||
+			pg_atomic_read_u64(&kv_windows[i].sequence) % 2 != loading)
+			return psprintf("window %d of state %d is in %d lists", i, state, lists[i]);
 		nloading -= loading;
 	}
 	return nloading == 0 ? NULL : "spans load other windows";
