@@ -70,8 +70,6 @@ compare_blocks(const void *a, const void *b)
 static void
 ask_for(KvScan *scan, KvBlocks *list, bool now)
 {
-	uint64		reads = scan->stats.device_reads;
-	uint64		bytes = scan->stats.device_bytes;
 	int			n = 0;
 
 	qsort(list->blocks, list->n, sizeof(uint64), compare_blocks);
@@ -81,10 +79,6 @@ ask_for(KvScan *scan, KvBlocks *list, bool now)
 			list->blocks[n++] = list->blocks[i];
 	}
 	kv_block_window_want(&scan->reader, &scan->store->key, list->blocks, n, now);
-	if (scan->stats.device_reads == reads)
-		return;
-	kv_stat_add(scan->store, KV_COUNT_DEVICE_READS, scan->stats.device_reads - reads);
-	kv_stat_add(scan->store, KV_COUNT_DEVICE_READ_BYTES, scan->stats.device_bytes - bytes);
 }
 
 /* Requests the blocks of the batch itself; false: all its values are nearer than the device. */
