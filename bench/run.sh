@@ -9,7 +9,7 @@
 #   BENCH_READS=100000    point reads of each client count
 #   BENCH_REDO_ROWS=250000  rows, of 8 + 4096 bytes, of the redo lines and reopen's others: about 1 GB of WAL
 #   BENCH_ONLY="load scan"  of: defaults rest shards load point scan cold limited shared late ranges inlist writer plot count
-#                         insert slowsync zipf upsert overwrite cleaning ycsb pointcpu mass queue pops cachescan tierhit warm splits move reopen redo free checkpoint admission memcached memcachedcpu; see scan.sh for scan, and shared to count; queue includes pops
+#                         insert slowsync zipf upsert overwrite cleaning ycsb pointcpu mass queue pops cachescan tierhit warm splits move reopen redo free checkpoint many admission memcached memcachedcpu; see scan.sh for scan, and shared to count; queue includes pops
 #   BENCH_SHORT=1         a fifth of everything, for a quick look
 #   SEED=n                repeat a run's data
 #   REST_…, SHARDS_…, SCAN_…, ZIPF_…, UPSERT_…, OVERWRITE_…, CLEANING_…, YCSB_…, POINTCPU_…, MASS_…, QUEUE_…, POPS_…, CACHESCAN_…, TIERHIT_…, WARM_…, SPLITS_…, MOVE_…, ADMISSION_…, MEMCACHED_…, MEMCACHEDCPU_…, FREE_…, CHECKPOINT_…  of these lines; see their files
@@ -36,7 +36,7 @@ KEYS=${BENCH_KEYS:-$((10000000 / share))}
 SECONDS_EACH=${BENCH_SECONDS:-$((5 / share > 0 ? 5 / share : 1))}
 READS=${BENCH_READS:-$((100000 / share))}
 REDO_ROWS=${BENCH_REDO_ROWS:-$((250000 / share))}
-LINES="defaults rest shards load point scan cold limited shared late ranges inlist writer plot count insert slowsync zipf upsert overwrite cleaning ycsb pointcpu mass queue pops cachescan tierhit warm splits move reopen redo free checkpoint admission memcached memcachedcpu"
+LINES="defaults rest shards load point scan cold limited shared late ranges inlist writer plot count insert slowsync zipf upsert overwrite cleaning ycsb pointcpu mass queue pops cachescan tierhit warm splits move reopen redo free checkpoint many admission memcached memcachedcpu"
 ONLY=" ${BENCH_ONLY:-$LINES} "
 SIZE=4096
 USER_BYTES=$((ROWS * (SIZE + 8)))
@@ -281,6 +281,7 @@ if wants move; then bench_move; fi
 if wants reopen; then bench_reopen; fi
 if wants free; then bench_free; fi
 if wants checkpoint; then bench_checkpoint; fi
+if wants many; then bench_many; fi
 if wants redo; then bench_redo; fi
 if wants admission; then bench_admission; fi
 if wants memcached; then bench_memcached; fi
