@@ -1,5 +1,5 @@
 # kvfdw: make, make install, make installcheck as any PGXS extension;
-# make demo, test, bench, torture, append, bank, counters, registers, damage, space, idle, backups, powercut,
+# make demo, test, bench, torture, append, bank, counters, registers, damage, space, idle, backups, versions, powercut,
 # campaigns, differential, concurrent, clients, memcached-tests, memcached-oracle, matrix, upgrade, deb, docker, scale-demo, oracle and fuzz do
 # their own set-up.
 #
@@ -111,7 +111,7 @@ test:
 	@bash $(HERE)/test/run.sh
 bench:
 	@bash $(HERE)/bench/run.sh
-torture append bank counters registers crowd damage space idle:
+torture append bank counters registers crowd damage space idle versions:
 	@bash $(HERE)/test/campaign/campaign.sh $@ $(SECONDS)
 backups:
 	@bash $(HERE)/test/campaign/campaign.sh backup $(SECONDS)
@@ -149,7 +149,7 @@ distclean: workclean
 workclean:
 	rm -rf .work
 
-.PHONY: all install install-documents uninstall-documents installcheck clean distclean demo test bench torture append bank counters registers crowd damage space idle backups powercut campaigns \
+.PHONY: all install install-documents uninstall-documents installcheck clean distclean demo test bench torture append bank counters registers crowd damage space idle backups versions powercut campaigns \
 	clients core matrix deb docker upgrade scale-demo differential concurrent oracle fuzz memcached-tests memcached-oracle workclean FORCE
 FORCE:
 

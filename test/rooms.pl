@@ -14,7 +14,7 @@ use FindBin;
 use lib "$FindBin::RealBin/perl";
 use KvText;
 
-my @rooms = qw(admission base io format xact index value shard cache buffer flush split compact durable scan write lifecycle checkpoint restart engine table protocol process connection served batch memcached fdw module);
+my @rooms = qw(admission base io format xact index value shard version cache buffer flush split compact durable scan write lifecycle checkpoint restart engine table protocol process connection served batch memcached fdw module);
 my %floor = map { $rooms[$_] => $_ } 0 .. $#rooms;
 
 sub room { $_[0] =~ m{^(?:engine/|memcached/)?(\w+)/[^/]+$} ? $1 : 'module' }

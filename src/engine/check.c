@@ -41,6 +41,7 @@
 #include "engine/scan/scan.h"
 #include "engine/shard/retired.h"
 #include "engine/shard/shard.h"
+#include "engine/version/version.h"
 #include "engine/buffer/buffer.h"
 #include "engine/value/value.h"
 
@@ -614,6 +615,7 @@ check_store(KvCheck *check)
 	check_addresses(check);
 	kv_progress_phase("directory");
 	check_directory(check);
+	kv_versions_check(&check->store->key, check->store->shape.id, report_problem, check);
 }
 
 void

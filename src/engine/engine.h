@@ -2,7 +2,7 @@
  * engine.h
  *		The engine's contract with the SQL side, and its invariants.
  *
- * Code and tests cite the invariants below as (I 1) … (I 19).
+ * Code and tests cite the invariants below as (I 1) … (I 19).  8 and 15 are free: I 14 has both.
  *
  *  I 1  Heap's rules decide visibility.  A version is visible if and only if a
  *       heap tuple with the same xid and command id would be, under the same
@@ -21,7 +21,6 @@
  *       outlives any ERROR.
  *  I 7  No lock across device I/O, across returning a row, or across waiting
  *       for a client.
- *  I 8  Old files outlive their readers.
  *  I 9  Unlink only after COMMIT.
  *  I 10 Entries of a dead incarnation with xid >= the next xid at the end of
  *       that recovery are aborted, resolved before such an xid is handed out.
@@ -30,17 +29,19 @@
  *  I 12 Bounded memory: every structure lives inside a GUC-sized budget.
  *  I 13 An address is given out once between two starts of the server, and
  *       never again once an entry names it whose transaction may have committed.
- *  I 14 A value file is cut or removed only if no shard lists it; every image that
- *       counts was captured after it left the list; no base backup runs; and nothing
- *       that is still to be read (a key log, a write buffer, the WAL) can name it.
- *  I 15 A value file leaves its list only by a merge of all runs that has emitted no
- *       entry naming it.  At that time it is closed, no writer of a large value in it
- *       runs, and all entries naming it are in the merged runs.
+ *  I 14 A file is removed, or a value file cut, only when no live version of a shard names it,
+ *       and readers outlive it.  Live are: the present version; the newest mark, and at level
+ *       none the logs after it; each mark and map to which a start may go back; while a base
+ *       backup runs all that were live when it began; and an output that is being written.
+ *       A version names what a key log, a write buffer or the WAL that is still to be read for
+ *       it names.  The present version stops naming a value file only by a merge of all runs
+ *       that has emitted no entry naming it.  At that time the file is closed, no writer of a
+ *       large value in it runs, and all entries naming it are in the merged runs.
  *  I 16 A value that cannot be read or verified is damage only if its key, looked
  *       up again, still has it at the same address.
- *  I 17 Before a manifest names a value file that a compaction has written, every
- *       value in it that an entry will name has been verified, sealed for its
- *       new address, and made durable.
+ *  I 17 Before a shard lists a value file that a compaction has written, every value in it
+ *       that an entry will name has been verified, sealed for its new address, and made
+ *       durable.
  *  I 18 A process reads or writes a key in a shard only while the map in which it
  *       found the shard still has the shard's bounds.
  *  I 19 A store's value files have at most kvfdw.max_space_amplification times the

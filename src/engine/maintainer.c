@@ -349,7 +349,7 @@ tidy_everything(void)
 		return;
 	complete &= attempt_all(KV_STORE_OPEN, NULL, resolve_store);
 
-	/* images name them until the next checkpoint */
+	/* marks name them until the next checkpoint */
 	if (complete && attempt(checkpoint, NULL, NULL))
 		kv_incarnations_resolved();
 }

@@ -2,10 +2,10 @@
 # make torture, make append, make bank, make counters, make registers: rounds of concurrent clients and
 # SIGKILL; make crowd: clients under admission; make damage: damaged files; make space: clients that
 # overwrite; make idle: clients of memcached that do nothing; make backups:
-# base backups while all else goes on.  See backup.pl, torture.pl,
-# append.pl, bank.pl, counters.pl, registers.pl, crowd.pl, damage.pl, space.pl, idle.pl.
+# base backups while all else goes on; make versions: sequences of all that changes a version log.  See backup.pl,
+# torture.pl, append.pl, bank.pl, counters.pl, registers.pl, crowd.pl, damage.pl, space.pl, idle.pl, versions.pl.
 #
-#   test/campaign/campaign.sh torture|append|bank|counters|registers|crowd|damage|space|idle|backup [SECONDS]
+#   test/campaign/campaign.sh torture|append|bank|counters|registers|crowd|damage|space|idle|backup|versions [SECONDS]
 #
 #   ROUNDS=n             how many rounds; torture: 300, or 30 with a KIND
 #   KIND=remount         torture, as root: the disk goes in each round; also syncfail, full
@@ -35,6 +35,12 @@
 #   CASE=n               only that one, of the same SEED
 #   KIND=log FAULT=flip STATE=crash LEVEL=full
 #                        only such files, faults, states of the server, tables
+#
+# versions:
+#
+#   SEQUENCES=1000       how many sequences, in all
+#   JOBS=2               servers at a time
+#   TABLES=40            tables of each
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 name=$1
@@ -64,6 +70,11 @@ if [ "$name" = backup ]; then
 	evidence="data directories of the primary, the standby and the restored server" promise='what was restored has the rows of heap'
 	[ -n "${ROUNDS:-}${2:-}" ] || length=(--rounds 20)
 	LEVEL='' KIND='' CLIENTS='' KILLS=''
+fi
+if [ "$name" = versions ]; then
+	ROUNDS='' LEVEL='' KIND='' CLIENTS='' KILLS=''
+	length=(--sequences "${SEQUENCES:-1000}" ${JOBS:+--jobs "$JOBS"} ${TABLES:+--tables "$TABLES"})
+	evidence="tables' directories" promise='version logs, servers and models agree'
 fi
 if [ "$name" = idle ]; then
 	promise='little memory for each, all are answered, nothing of them is left'

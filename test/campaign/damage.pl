@@ -23,15 +23,16 @@ use File::Find;
 use FindBin;
 use lib "$FindBin::RealBin/../perl";
 use KvCampaign;
+use KvVersions;
 use Time::HiRes qw(time lstat utime);
 
-my @kinds = qw(control buffers table map manifest image imaged log run val unusable);
+my @kinds = qw(control buffers table versions log run val unusable);
 my @faults = (('flip') x 8, qw(empty header half short garbage zeros hole old_block old_file missing swapped other_shard));
 my @states = qw(crash stop reboot);
 my @levels = qw(full keys none);
 
 my $option = options('damage', 'cases=i' => 600, 'case=i' => undef, 'kind=s' => undef, 'fault=s' => undef, 'state=s' => undef, 'level=s' => undef);
-my %header = (control => 16592, buffers => 4096, table => 152, map => 64, manifest => 184, image => 40, imaged => 32, log => 64, run => 4096, val => 4096, unusable => 16);
+my %header = (control => 16592, buffers => 4096, table => 152, versions => 64, log => 64, run => 4096, val => 4096, unusable => 16);
 # what tells of damage: XX001, and that a file is missing, cannot be read, is of another version or table, or that the table is unusable
 my $telling = qr/^(?:XX001|58P01|58030|0A000|55000)$/;
 
@@ -127,10 +128,11 @@ sub prepare
 		table_of_kind('kvfdw', 'kv_lost', 'k int, v text', 'k') =~ s/\)$/, wal 'keys')/r, 'INSERT INTO kv_lost TABLE heap_lost', 'CHECKPOINT');
 	query(join '', <DATA>) // die "the judge cannot be made, see $log\n";
 
-	# its image is damaged, so it cannot be set back
+	# its newest mark is damaged, so it cannot be set back
+	my $oid = must("SELECT 'kv_lost'::regclass::oid")->[0];
 	server_kill('all');
-	my ($lost) = grep { /image$/ } sort glob "$data/kvfdw/*/*/*/*";
-	flip($lost, 100, 1);
+	my $lost = KvVersions->read(glob "$data/kvfdw/*/$oid/*");
+	$lost->flip(($lost->edits('MARK'))[-1]);
 	another_kernel();
 	server_start() or die "the server does not start, see $log\n";
 
@@ -273,8 +275,8 @@ sub kind_of
 {
 	my ($path) = @_;
 	my $name = basename($path);
-	return $name if $path =~ m{^/(?:control|buffers)$} || $name =~ /^(?:table|map|imaged|unusable)$/;
-	return $name =~ /\.(manifest|image|log|run|val)$/ ? $1 : '';
+	return $name if $path =~ m{^/(?:control|buffers)$} || $name =~ /^(?:table|unusable)$/;
+	return $name =~ /\.(versions|log|run|val)$/ ? $1 : '';
 }
 
 sub log_since { my ($from) = @_; open my $file, '<', $log or return ''; seek $file, $from, 0; local $/; return <$file> // '' }

@@ -15,6 +15,7 @@ use List::Util qw(max min);
 use Time::HiRes qw(usleep time);
 use IPC::Run ();
 use KvPsql;
+use KvVersions qw(crc32c);
 
 our @EXPORT = qw(kv_cluster kv_table kill_all kill_process postmaster_runs restart_killed psql_writer
   reap_writer ended outcome stopped go_on worker_stop_points collected kv_check_clean tables_differ same_as_heap answer
@@ -385,15 +386,6 @@ sub kv_files
 		}
 	}
 	return @found;
-}
-
-# As PostgreSQL computes it, over one string of bytes.
-my @crc = map { my $c = $_; $c = $c & 1 ? 0x82F63B78 ^ ($c >> 1) : $c >> 1 for 1 .. 8; $c } 0 .. 255;
-sub crc32c
-{
-	my $c = 0xFFFFFFFF;
-	$c = $crc[ ($c ^ $_) & 0xFF ] ^ ($c >> 8) for unpack('C*', $_[0]);
-	return $c ^ 0xFFFFFFFF;
 }
 
 sub setting { my ($node, $name) = @_; return $node->safe_psql('postgres', "SHOW $name"); }

@@ -1,6 +1,6 @@
 # Promise: DROP and TRUNCATE, whatever another process is doing to the table's
 # write buffers at that moment, fail nobody, and touch no write buffer that is another
-# table's by then (I 6, I 9); kvfdw_check beside a flush raises no false alarm (I 8).
+# table's by then (I 6, I 9); kvfdw_check beside a flush raises no false alarm (I 14).
 #
 # Needs a test build (make FAULTS=1).
 use strict;

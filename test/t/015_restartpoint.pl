@@ -20,7 +20,7 @@ srand($seed);
 note "seed $seed";
 
 # with an archive, WAL goes on after the last DURABLE record of a server that stops
-my $node = kv_primary('p', archive_mode => 'on', archive_command => "'true'");
+my $node = kv_primary('p', 'kvfdw.test_carried' => 0, archive_mode => 'on', archive_command => "'true'");
 my $faults = has_faults($node);
 twin_tables($node);
 my $s = kv_standby($node, 's');

@@ -16,7 +16,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap has no checkpointer of kvfdw' if heap_only();
-my $node = kv_cluster('checkpointer', 'kvfdw.flush_after' => 3600, max_prepared_transactions => 2, log_min_messages => 'info');
+my $node = kv_cluster('checkpointer', 'kvfdw.test_carried' => 0, 'kvfdw.flush_after' => 3600, max_prepared_transactions => 2, log_min_messages => 'info');
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my $boots = 0;
 
@@ -93,7 +93,7 @@ $node->safe_psql('postgres', 'CHECKPOINT');
 is($node->safe_psql('postgres', "SELECT num_done > $barriers AND last_shards > 0 AND last_lsn > '$before' FROM kvfdw_stat_checkpointer"), 't', 'the view tells of the checkpointer');
 $node->safe_psql('postgres', q{DELETE FROM t_keys; INSERT INTO t_keys TABLE heap});
 
-for my $step (qw(checkpoint_before_flush image_captured image_synced image_renamed image_written checkpoint_before_record checkpoint_before_release))
+for my $step (qw(checkpoint_before_flush image_captured image_synced image_named edits_appended image_written checkpoint_before_record checkpoint_before_release))
 {
 	change('t_full', 't_keys');
 	$node->safe_psql('postgres', 'ALTER SYSTEM SET restart_after_crash = off');
@@ -103,7 +103,7 @@ for my $step (qw(checkpoint_before_flush image_captured image_synced image_renam
 	reboot();
 	is(same('t_full', 't_keys'), '', "SIGKILL at $step, and a restart");
 }
-for my $step (qw(image_captured image_synced image_renamed image_written redo_before_flush redo_flushed))
+for my $step (qw(map_set_back image_captured image_synced image_named edits_appended image_written redo_before_flush redo_flushed))
 {
 	change('t_full', 't_keys');
 	ok(!reboot('kvfdw.stop_points' => "$step=kill"), "recovery is killed at $step") or next;

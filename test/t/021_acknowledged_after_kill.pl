@@ -12,7 +12,7 @@ use KvReplica;
 use KvTest;
 
 plan skip_all => 'heap has no write buffers' if heap_only();
-my $node = kv_cluster('acknowledged', 'kvfdw.flush_after' => 3600, autovacuum => 'off');
+my $node = kv_cluster('acknowledged', 'kvfdw.test_carried' => 0, 'kvfdw.flush_after' => 3600, autovacuum => 'off');
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my $boots = 0;
 sub reboot

@@ -10,8 +10,9 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use KvTest;
+use KvVersions;
 
-plan skip_all => 'heap has no images' if heap_only();
+plan skip_all => 'heap has no version log' if heap_only();
 my $node = kv_cluster('one_recovery', 'kvfdw.flush_after' => 3600, autovacuum => 'off', checkpoint_timeout => '1h', restart_after_crash => 'off');
 my $data = $node->data_dir;
 my @levels = qw(full keys none);
@@ -55,7 +56,7 @@ sub change
 	return;
 }
 
-# Put garbage into everything that a store has and that no image names.
+# Put garbage into everything that a store has and that no mark names.
 sub spoil
 {
 	my ($level) = @_;
@@ -63,13 +64,14 @@ sub spoil
 	my $db = $node->safe_psql('postgres', "SELECT oid FROM pg_database WHERE datname = current_database()");
 	kill_all($node);
 	my $n = 0;
-	for my $image (glob "$data/kvfdw/$db/$oid/*/*.image")
+	my ($dir) = glob "$data/kvfdw/$db/$oid/*";
+	my $log = KvVersions->read($dir);
+	for my $id (sort { $a <=> $b } keys %{ $log->marks })
 	{
-		my ($dir, $shard) = $image =~ m{^(.*)/([0-9a-f]{5})\.[0-9a-f]{8}\.image$};
-		my ($base, $nunfrozen, @unfrozen) = unpack 'x72 V14', slurp_file($image);
-		my ($last_log, undef, $tail) = unpack 'x8 V V Q<', slurp_file($image);
-		my %named = map { $_ => 1 } grep { $_ } $base, @unfrozen[ 0 .. $nunfrozen - 1 ];
-		for my $file (glob "$dir/$shard.*")
+		my $mark = $log->mark($id);
+		my ($last_log, $tail) = @$mark{qw(last_log log_tail)};
+		my %named = map { $_ => 1 } KvVersions::runs($mark->{files});
+		for my $file (glob sprintf '%s/%05x.*', $dir, $id)
 		{
 			if ($file =~ /\.([0-9a-f]{8})\.run$/) { next if $named{ hex $1 }; }
 			elsif ($file =~ /\.([0-9a-f]{8})\.log$/)
@@ -78,12 +80,12 @@ sub spoil
 				if (hex $1 == $last_log)
 				{
 					next if -s $file <= $tail;
-					garbage($file, $tail, 'behind the image');
+					garbage($file, $tail, 'after the mark');
 					$n++;
 					next;
 				}
 			}
-			elsif ($file !~ /\.manifest$/) { next; }
+			else { next; }
 			garbage($file, 0, 'nobody synced this');
 			$n++;
 		}
@@ -101,19 +103,6 @@ sub garbage
 	return;
 }
 
-# Invert a byte in the middle of a file.
-sub flip
-{
-	my ($file) = @_;
-	open(my $fh, '+<:raw', $file) or die "$file: $!";
-	seek $fh, (-s $file) / 2, 0;
-	read $fh, my $byte, 1;
-	seek $fh, (-s $file) / 2, 0;
-	print $fh chr(ord($byte) ^ 255);
-	close $fh;
-	return;
-}
-
 $node->safe_psql('postgres', 'CREATE TABLE heap (k int PRIMARY KEY, v text);' . join('', map { kv_table("t_$_", 'k int, v text', 'k', "shards '3', wal '$_'") } @levels));
 everywhere("INSERT INTO TABLE_ $fill(1, 2000) g");
 
@@ -122,7 +111,7 @@ everywhere("INSERT INTO TABLE_ $fill(1, 2000) g");
 for my $level (qw(full keys))
 {
 	change();
-	cmp_ok(spoil($level), '>', 3, "$level: files that no image names are there, and spoiled");
+	cmp_ok(spoil($level), '>=', 3, "$level: files that no mark names are there, and spoiled");
 	garbage("$data/kvfdw/buffers", 4096 + 262144, 'no slot of it counts');
 	$node->start;
 	same_rows("after a SIGKILL and garbage", $level);
@@ -268,14 +257,15 @@ $node->safe_psql('postgres', 'CHECKPOINT');
 everywhere("UPDATE TABLE_ SET v = 'marked' WHERE k < 70");
 my $relid = $node->safe_psql('postgres', q{SELECT 't_full'::regclass::oid});
 kill_all($node);
-my ($image) = sort glob "$data/kvfdw/*/$relid/*/*.image";
-flip($image);
+my $log = KvVersions->read(glob "$data/kvfdw/*/$relid/*");
+my $whole = $log->{bytes};
+$log->flip(($log->edits('MARK'))[-1]);
 $node->append_conf('postgresql.auto.conf', "kvfdw.stop_points = 'redo_before_flush=kill'\n");
 logged();
 $node->start(fail_ok => 1);
 like(logged(), qr/is now unusable/, 'a table is put aside in a recovery');
 wait_for('the end', sub { !postmaster_runs($node) });
-flip($image);
+$log->changed($whole);
 $node->append_conf('postgresql.auto.conf', "kvfdw.stop_points = ''\n");
 $node->start;
 same_rows('the next recovery is whole', @levels);

@@ -134,8 +134,8 @@ my $olds = slurp_file($old->data_dir . '/kvfdw/control');
 }
 spit($old->data_dir . '/kvfdw/control', substr($olds, 0, 16420) . pack('L', 0) . substr($olds, 16424));
 refused(qr/not shut down cleanly/, 'after a crash of the old server');
-spit($old->data_dir . '/kvfdw/control', substr($olds, 0, 4) . pack('L', 5) . substr($olds, 8));
-refused(qr/file ".*control" has format version 5, but kvfdw_upgrade reads version 6/, 'a directory of another format version');
+spit($old->data_dir . '/kvfdw/control', substr($olds, 0, 4) . pack('L', 6) . substr($olds, 8));
+refused(qr/file ".*control" has format version 6, but kvfdw_upgrade reads version 7/, 'a directory of another format version');
 spit($old->data_dir . '/kvfdw/control', $olds);
 
 # ---- a copy that shares blocks ----

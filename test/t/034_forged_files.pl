@@ -11,6 +11,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use KvTest;
 use KvReplica;
+use KvVersions;
 
 plan skip_all => 'heap has no files of kvfdw' if heap_only();
 my $node = kv_cluster('forged', checkpoint_timeout => '1h', restart_after_crash => 'off', autovacuum => 'off');
@@ -49,7 +50,7 @@ sub recovers
 	return is($node->safe_psql('postgres', "TRUNCATE $name; INSERT INTO $name VALUES (1, 'new'); TABLE $name"), '1|new', "$name: TRUNCATE is the way out");
 }
 
-# ---- table and map files ----
+# ---- table files and version logs ----
 
 my %forge = (
 	table_wal => [ 'table', sub { substr($_[0], 64, 4) = pack('L', 3) } ],
@@ -60,43 +61,87 @@ my %forge = (
 	table_flags => [ 'table', sub { substr($_[0], 72, 4) = pack('L', 2) } ],
 	table_not_moved => [ 'table', sub { substr($_[0], 80, 72) = pack('QL16', 0, 1, 1 .. 15) } ],
 	table_leaving => [ 'table', sub { substr($_[0], 80, 72) = pack('QL16', 1, 16, 1 .. 15) } ],
-	map_number => [ 'map', sub { substr($_[0], 40, 4) = pack('L', 1) } ],
-	map_next => [ 'map', sub { substr($_[0], 44, 4) = pack('L', 3) } ],
-	map_twice => [ 'map', sub { substr($_[0], 48, 4) = pack('L', 1) } ],
-	map_few => [ 'map', sub { substr($_[0], 28, 4) = pack('L', 3) } ],
-	map_descending => [ 'map', sub { substr($_[0], 80 + 8, 4) = pack('L', 0xFFFFFF00) } ],
-	map_beyond => [ 'map', sub { substr($_[0], 80 + 16, 4) = pack('L', 1000) } ],
-	map_short => [ 'map', sub { $_[0] = substr($_[0], 0, 52); substr($_[0], 32, 4) = pack('L', 4) } ],
-	map_order => [ 'map', sub { substr($_[0], -3, 3) = "\xC0\x80\x40" } ],
-	map_gap => [ 'map', sub { substr($_[0], 80, 4) = pack('L', 1) } ],
-	# the volume of the one value file
-	manifest_first => [ '00000.manifest', sub { substr($_[0], -8 - 32, 8) = pack('Q', 0xFFFF << 43) } ],
-	manifest_beyond => [ '00000.manifest', sub { substr($_[0], -8 - 32, 8) = pack('Q', 0x100000 << 43) } ],
+	map_next => [ 'MAP', sub { substr($_[0], 8, 4) = pack('L', 3) } ],
+	map_none => [ 'MAP', sub { substr($_[0], 4, 4) = pack('L', 0) } ],
+	map_twice => [ 'MAP', sub { substr($_[0], 16, 4) = pack('L', 1) } ],
+	map_few => [ 'MAP', sub { substr($_[0], 4, 4) = pack('L', 3) } ],
+	map_descending => [ 'MAP', sub { substr($_[0], 48 + 8, 4) = pack('L', 0xFFFFFF00) } ],
+	map_beyond => [ 'MAP', sub { substr($_[0], 48 + 16, 4) = pack('L', 1000) } ],
+	map_short => [ 'MAP', sub { $_[0] = substr($_[0], 0, 24); substr($_[0], 12, 4) = pack('L', 4) } ],
+	map_order => [ 'MAP', sub { substr($_[0], 68, 3) = "\xC0\x80\x40" } ],
+	map_gap => [ 'MAP', sub { substr($_[0], 48, 4) = pack('L', 1) } ],
+	# a shard that must have a mark, and has none
+	map_since => [ 'MAP', sub { substr($_[0], 32, 4) = pack('L', 7) } ],
+	# a log that another one has replaced, which is not there
+	map_replaced => [ 'NOTE', sub { substr($_[0], 8, 4) = pack('L', 2) } ],
+	# the volume of the first value file
+	files_first => [ 'FILES', sub { substr($_[0], 120, 8) = pack('Q', 0xFFFF << 43) } ],
+	files_beyond => [ 'FILES', sub { substr($_[0], 120, 8) = pack('Q', 0x100000 << 43) } ],
+	files_used => [ 'FILES', sub { substr($_[0], 128, 8) = pack('Q', 1 << 40) } ],
 	# where the next one is
-	manifest_next => [ '00000.manifest', sub { substr($_[0], 128, 8) = pack('Q', 0x100000 << 43) } ]);
-for my $name (sort keys %forge, 'file_sound') { create($name, $name =~ /^manifest/ ? "shards '1', wal 'none'" : "shards '4'"); $node->safe_psql('postgres', "INSERT INTO $name SELECT g * 100000000, 'v' FROM generate_series(-10, 10) g"); }
-$node->safe_psql('postgres', "SELECT kvfdw_flush('$_')") for grep { /^manifest/ } sort keys %forge;
-$node->stop;
-for my $name (sort keys %forge)
+	files_next => [ 'FILES', sub { substr($_[0], 96, 8) = pack('Q', 0x100000 << 43) } ],
+	files_many => [ 'FILES', sub { substr($_[0], 116, 4) = pack('L', 1000) } ],
+	files_unfrozen => [ 'FILES', sub { substr($_[0], 4, 4) = pack('L', 13) } ],
+	files_short => [ 'FILES', sub { $_[0] = substr($_[0], 0, 112) } ],
+	mark_first => [ 'MARK', sub { substr($_[0], 32 + 120, 8) = pack('Q', 0xFFFF << 43) } ],
+	mark_next => [ 'MARK', sub { substr($_[0], 32 + 96, 8) = pack('Q', 0x100000 << 43) } ],
+	mark_many => [ 'MARK', sub { substr($_[0], 32 + 116, 4) = pack('L', 0xFFFFFFFF) } ],
+	mark_unfrozen => [ 'MARK', sub { substr($_[0], 32 + 4, 4) = pack('L', 13) } ],
+	mark_run => [ 'MARK', sub { substr($_[0], 32, 4) = pack('L', 77) } ],
+	mark_short => [ 'MARK', sub { $_[0] = substr($_[0], 0, 24) } ],
+	carried_bytes => [ 'CARRIED', sub { substr($_[0], 24, 4) = pack('L', 0xFFFFFFF8) } ],
+	carried_keylen => [ 'CARRIED', sub { substr($_[0], 32 + 4, 2) = pack('S', 60000) } ],
+	carried_value => [ 'CARRIED', sub { substr($_[0], 32 + 16, 8) = pack('Q', 0xFFFFFFF) } ],
+	carried_len => [ 'CARRIED', sub { substr($_[0], 32 + 24, 4) = pack('L', 0x7FFFFFFF) } ],
+	carried_crc => [ 'CARRIED', sub { substr($_[0], 32 + 28, 4) = pack('L', 12345) } ],
+	carried_short => [ 'CARRIED', sub { $_[0] = substr($_[0], 0, 24) } ]);
+my %level = (files => 'none', mark => 'keys', carried => 'full');
+
+# Forge the files of these tables, when the server was stopped or killed.
+sub forge_files
 {
-	my ($kind, $code) = @{ $forge{$name} };
-	my ($file) = grep { m{/$oid{$name}/\d+/$kind$} } kv_files($node);
-	my $bytes = slurp_file("$data/kvfdw/$file");
-	my $end = length($bytes) - 8;
-	my ($at, $checked) = $kind eq 'table' ? (52, sub { substr($_[0], 0, 52) . substr($_[0], 56) }) :
-		$kind eq 'map' ? (36, sub { substr($_[0], 0, 36) . substr($_[0], 40) }) : ($end, sub { substr($_[0], 0, $end) });
-	die "$file is not as expected" unless crc32c($checked->($bytes)) == unpack('L', substr($bytes, $at, 4));
-	$code->($bytes);
-	substr($bytes, $at, 4) = pack('L', crc32c($checked->($bytes)));
-	write_file("$data/kvfdw/$file", $bytes);
+	my ($end, @names) = @_;
+	for my $name (@names, "sound_$end")
+	{
+		my ($kind) = $name =~ /^([a-z]+)/;
+		create($name, $level{$kind} ? "shards '1', wal '$level{$kind}'" : "shards '4'");
+		$node->safe_psql('postgres', "INSERT INTO $name SELECT g * 100000000, 'v' FROM generate_series(-10, 10) g");
+		$node->safe_psql('postgres', "SELECT kvfdw_flush('$name')") if $kind =~ /^(?:files|mark)$/;
+	}
+	$node->safe_psql('postgres', 'CHECKPOINT');
+	if ($end eq 'stopped') { $node->stop; } else { kill_all($node); }
+	for my $name (@names)
+	{
+		my ($kind, $code) = @{ $forge{$name} };
+		my ($file) = grep { m{/$oid{$name}/\d+/table$} } kv_files($node);
+		if ($kind ne 'table')
+		{
+			my $log = KvVersions->read("$data/kvfdw/" . $file =~ s{/table$}{}r);
+			if ($kind eq 'NOTE') { $log->forge_note($code); next; }
+			my $edit = ($log->edits($kind))[-1] // die "$name: no $kind";
+			$log->forge($edit, $code);
+			next;
+		}
+		my $bytes = slurp_file("$data/kvfdw/$file");
+		my ($at, $checked) = (52, sub { substr($_[0], 0, 52) . substr($_[0], 56) });
+		die "$file is not as expected" unless crc32c($checked->($bytes)) == unpack('L', substr($bytes, $at, 4));
+		$code->($bytes);
+		substr($bytes, $at, 4) = pack('L', crc32c($checked->($bytes)));
+		write_file("$data/kvfdw/$file", $bytes);
+	}
+	$node->start;
+	$node->psql('postgres', "SELECT * FROM $_") for @names;
+	is($node->safe_psql('postgres', 'SELECT count(*) FROM kvfdw_stat_tables WHERE wal IS NULL'), 0, 'kvfdw_stat_tables works');
+	for my $name (@names) { damaged($name); damaged($name, "INSERT INTO $name VALUES (1, 'x')"); }
+	is($node->safe_psql('postgres', "SELECT count(*) FROM sound_$end"), 21, 'another table is sound');
+	recovers($_) for grep { !/^table/ } @names;
+	$node->safe_psql('postgres', join '', map { "DROP FOREIGN TABLE $_;" } @names);
+	return;
 }
-$node->start;
-$node->psql('postgres', "SELECT * FROM $_") for sort keys %forge;
-is($node->safe_psql('postgres', 'SELECT count(*) FROM kvfdw_stat_tables WHERE wal IS NULL'), 0, 'kvfdw_stat_tables works');
-for my $name (sort keys %forge) { damaged($name); damaged($name, "INSERT INTO $name VALUES (1, 'x')"); }
-is($node->safe_psql('postgres', 'SELECT count(*) FROM file_sound'), 21, 'another table is sound');
-recovers($_) for grep { /map/ } sort keys %forge;
-$node->safe_psql('postgres', join '', map { "DROP FOREIGN TABLE $_;" } sort keys %forge);
+forge_files('stopped', grep { !/^carried/ } sort keys %forge);
+
+# a clean stop leaves nothing to be carried
+forge_files('killed', grep { /^carried/ } sort keys %forge);
 
 # ---- WAL records ----
 

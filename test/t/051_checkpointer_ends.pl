@@ -10,6 +10,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use KvTest;
 use KvTrust;
+use KvVersions;
 
 my $base = $PostgreSQL::Test::Utils::tmp_check;
 my $why_not = heap_only() ? 'heap has no checkpointer' : loop_skip($base);
@@ -28,7 +29,7 @@ sub checkpointer_gone
 {
 	my $disk = KvLoop->new("$base/disk", megabytes => 96);
 	mkdir "$disk->{where}/kvfdw", 0700 or die "mkdir: $!";
-	my $node = trust_cluster('full', before_start => sub { symlink "$disk->{where}/kvfdw", $_[0]->data_dir . '/kvfdw' or die "symlink: $!" });
+	my $node = trust_cluster('full', 'kvfdw.test_carried' => 0, before_start => sub { symlink "$disk->{where}/kvfdw", $_[0]->data_dir . '/kvfdw' or die "symlink: $!" });
 	trust_tables($node);
 	change($node);
 	$disk->fill;
@@ -49,30 +50,32 @@ sub checkpointer_gone
 	}
 }
 
-# A table that is dropped in the middle of its image, before those of others are made.
+# A table that is dropped in the middle of its marks, before those of others are made.
 SKIP:
 {
-	my $node = trust_cluster('dropped');
+	my $node = trust_cluster('dropped', 'kvfdw.test_carried' => 0);
 	skip 'needs a test build', 1 unless has_faults($node);
 	$node->safe_psql('postgres', join('', map { kv_table("t$_", 'k int, v text', 'k', "shards '1'") . "INSERT INTO t$_ VALUES (1, 'x');" } 1 .. 20));
 	trust_tables($node);
 
-	# The victim is the table whose image is made first; it stays the first as long as
+	# The victim is the table whose marks are made first; it stays the first as long as
 	# none is changed that has not been changed now.
+	my $marks = sub { return { map { m{/(\d+)/\d+\z} ? ($1 => scalar(() = KvVersions->read($_)->edits('MARK'))) : () } glob $node->data_dir . '/kvfdw/[0-9]*/*/*' } };
 	my %name = map { split /\|/ } split /\n/, $node->safe_psql('postgres', "SELECT oid, relname FROM pg_class WHERE relkind = 'f'");
 	my $victim;
 	for my $round (2 .. 5)
 	{
 		change($node);
 		$node->safe_psql('postgres', join('', map { "INSERT INTO t$_ VALUES ($round, 'x');" } 1 .. 20));
-		my %before = map { $_ => 1 } kv_files($node);
+		my $before = $marks->();
 		worker_stop_points($node, 'image_written=wait');
 		my $checkpoint = psql_writer($node, 'CHECKPOINT;', "round$round");
 		stopped($node, 'image_written');
-		my ($new) = grep { /\.image$/ && !$before{$_} } kv_files($node);
-		$victim = $name{ (split m{/}, $new)[-3] };
+		my $now = $marks->();
+		my ($new) = grep { $now->{$_} > ($before->{$_} // 0) } keys %$now;
+		$victim = $name{$new};
 		append_to_file($node->data_dir . '/kvfdw/continue.image_written', '');
-		is(outcome($checkpoint), '', "the first image is that of $victim");
+		is(outcome($checkpoint), '', "the first marks are those of $victim");
 		worker_stop_points($node, '');
 		unlink $node->data_dir . '/kvfdw/continue.image_written';
 		last if $victim !~ /^kv_(.*)/;
@@ -89,7 +92,7 @@ SKIP:
 	my $checkpoint = psql_writer($node, 'CHECKPOINT;', 'dropped');
 	wait_for('the checkpoint to wait for it', 180, sub { answer($node, q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'checkpointer' AND wait_event IS DISTINCT FROM 'CheckpointerMain'}) eq '1' });
 	$node->safe_psql('postgres', "DROP FOREIGN TABLE $victim");
-	# the process that is started in its place does not make images of its own
+	# the process that is started in its place does not make marks of its own
 	worker_stop_points($node, 'image_captured=wait');
 	append_to_file($node->data_dir . '/kvfdw/continue.image_synced', '');
 	note 'the checkpointer stays' unless checkpointer_gone($node, $pid);

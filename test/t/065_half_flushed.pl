@@ -1,6 +1,6 @@
 # Promise: a flush that SIGKILL or an ERROR meets between two of its steps has happened
 # or has not: no row is missing or there twice, what was written meanwhile is there, no
-# file is left over, and the next flush succeeds.  Readers see nothing of it (I 7, I 8).
+# file is left over, and the next flush succeeds.  Readers see nothing of it (I 7, I 14).
 #
 # Needs a test build (make FAULTS=1).
 use strict;

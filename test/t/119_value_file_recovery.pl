@@ -11,6 +11,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use KvTest;
+use KvVersions;
 
 plan skip_all => 'heap has no chunks' if heap_only();
 my $node = kv_cluster('chunk_recovery', 'kvfdw.compact_workers' => 0, 'kvfdw.test_value_file_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.flush_after' => 3600, restart_after_crash => 'off');
@@ -52,7 +53,9 @@ sub started
 	my $lone = create('lone', 'none', 1, '1, 300');
 	kill_all($node);
 	ok(-e "$gap/00000.00000003.log", 'gap: the third key log');
-	unlink "$gap/00000.00000002.log", glob("$gap/*.manifest"), glob("$gap/*.run"), glob("$lone/*.log");
+	my $log = KvVersions->read($gap);
+	$log->drop($log->edits('FILES'));
+	unlink "$gap/00000.00000002.log", glob("$gap/*.run"), glob("$lone/*.log");
 	rename "$gap/log1", "$gap/00000.00000001.log" or die "log 1: $!";
 	my $end = -s $node->logfile;
 	started('lone');
@@ -60,6 +63,32 @@ sub started
 	$node->safe_psql('postgres', 'SELECT count(*) FROM lone');
 	my @told = slurp_file($node->logfile, $end) =~ /LOG:  removing value file "[^"]*\.val": no shard lists it\n[^\n]*DETAIL:  The file has [1-9]\d* bytes/g;
 	cmp_ok(scalar @told, '>=', 3, 'lone: value files that no key log names are removed, and the log has them');
+}
+
+# ---- level none: power goes, and of the last key log a part of the header is there ----
+
+for my $marked (0, 1)
+{
+	my $t = "torn_$marked";
+	my $dir = create($t, 'none', 1, '1, 100');
+	$node->safe_psql('postgres', "SELECT kvfdw_flush('$t')");
+	$node->safe_psql('postgres', 'CHECKPOINT') if $marked;
+	both($t, '1000, 1100');
+	$node->safe_psql('postgres', "SELECT kvfdw_flush('$t')");
+	kill_all($node);
+	my ($last) = reverse sort glob "$dir/*.log";
+	is(-s $last, 64, "$t: the last key log has nothing but a header");
+	truncate $last, 34 or die "truncate: $!";
+	$node->append_conf('postgresql.conf', "kvfdw.boot_id = 'boot $t'\n");
+	for my $when ('after a power loss', 'killed')
+	{
+		started($t);
+		same($t, $when);
+		kill_all($node);
+	}
+	started($t);
+	both($t, '2000, 2100');
+	same($t, 'written to');
 }
 
 # ---- a start that failed has taken the volumes in the middle ----

@@ -10,6 +10,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use KvTest;
+use KvVersions;
 
 plan skip_all => 'heap has no chunks' if heap_only();
 # without caches, and with so few descriptors that a session must close some of its value files
@@ -29,11 +30,13 @@ sub chunks
 	return @files;
 }
 
-sub images
+# The number of the newest mark; 0: there is none.
+sub marked
 {
 	my ($table) = @_;
 	my $oid = $node->safe_psql('postgres', "SELECT '$table'::regclass::oid");
-	return glob $node->data_dir . "/kvfdw/5/$oid/0*/*.image";
+	my $mark = KvVersions->read(glob $node->data_dir . "/kvfdw/5/$oid/0*")->mark(0);
+	return $mark ? $mark->{number} : 0;
 }
 
 # A table, and one of heap that gets what it gets.
@@ -132,7 +135,7 @@ $node->safe_psql('postgres', 'CHECKPOINT');
 	same('two', 'after another power loss');
 }
 
-# ---- an image names a value file that has no entry ----
+# ---- a mark names a value file that has no entry ----
 
 for my $level (qw(none keys full))
 {
@@ -147,19 +150,20 @@ for my $level (qw(none keys full))
 	my %named = map { $_ => -s } chunks($t);
 	cmp_ok(scalar keys %named, '>=', 2, "$t: they have chunks of their own");
 	$node->safe_psql('postgres', 'CHECKPOINT');
-	my %images = map { $_ => 1 } images($t);
+	my $mark = marked($t);
+	cmp_ok($mark, '>', 0, "$t: it is marked");
 	for my $when ('killed', 'killed again')
 	{
 		kill_all($node);
 		$node->start;
 		same($t, $when);
-		# they go when an image is durable that does not name them any more
-		my @newer = grep { !$images{$_} } images($t);
+		# they go when a mark is durable that does not name them any more
+		my $newer = marked($t) > $mark;
 		my @gone = grep { !-e } sort keys %named;
-		ok(@newer || !@gone, "$t, $when: what the image names is there") or diag("gone: @gone");
+		ok($newer || !@gone, "$t, $when: what the mark names is there") or diag("gone: @gone");
 	}
 	power_loss();
-	same($t, 'after a power loss without another image');
+	same($t, 'after a power loss without another mark');
 	both($t, "INSERT INTO TABLE_ $value(10, 200) g");
 	kill_all($node);
 	$node->start;

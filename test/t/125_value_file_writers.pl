@@ -1,4 +1,4 @@
-# Promise: no value file leaves its list that something may still name (I 15): one in which a
+# Promise: no value file leaves its list that something may still name (I 14): one in which a
 # large value is reserved stays while its writer runs, and so does one that entries newer than the
 # merge name.
 use strict;

@@ -12,7 +12,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap has no chunks' if heap_only();
-my $node = kv_cluster('images', 'kvfdw.compact_workers' => 0, 'kvfdw.test_value_file_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.flush_after' => 3600, 'kvfdw.test_compact' => 'on');
+my $node = kv_cluster('images', 'kvfdw.test_carried' => 0, 'kvfdw.compact_workers' => 0, 'kvfdw.test_value_file_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.flush_after' => 3600, 'kvfdw.test_compact' => 'on');
 my $data = $node->data_dir;
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my @levels = qw(full keys none);
@@ -93,11 +93,11 @@ for my $level (@levels)
 	$node->safe_psql('postgres', $freeze);
 	my $at = -s $node->logfile;
 	my $errors = sub { my ($point, $n) = @_; wait_for("errors at $point", sub { my @all = slurp_file($node->logfile, $at) =~ /stopped at "$point"/g; @all >= $n }); $at = -s $node->logfile; return };
-	worker_stop_points($node, 'image_renamed=error');
+	worker_stop_points($node, 'edits_appended=error');
 	# an image without an error would take this along
 	$keys->("UPDATE TABLE_ SET v = 'in the log behind it' WHERE k < 6");
 	my $w = psql_writer($node, 'CHECKPOINT;', 'checkpoint_fails');
-	$errors->('image_renamed', 1);
+	$errors->('edits_appended', 1);
 	worker_stop_points($node, 'image_captured=error');
 	$errors->('image_captured', 1);
 	$node->safe_psql('postgres', $freeze);

@@ -1,6 +1,6 @@
 # Promise: wherever a compaction is when the server is killed or the power goes, and at
 # every level, all rows are there, kvfdw_check finds nothing, and no file is left that
-# nothing names (I 13, I 14, I 15, I 17).
+# nothing names (I 13, I 14, I 17).
 use strict;
 use warnings;
 use FindBin;
@@ -11,7 +11,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap is not compacted' if heap_only();
-my $node = kv_cluster('compact_crash', 'kvfdw.compact_workers' => 0, 'kvfdw.test_value_file_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.flush_after' => 3600);
+my $node = kv_cluster('compact_crash', 'kvfdw.test_carried' => 0, 'kvfdw.compact_workers' => 0, 'kvfdw.test_value_file_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.flush_after' => 3600);
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my $data = $node->data_dir;
 my @levels = qw(full keys none);

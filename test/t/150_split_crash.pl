@@ -13,9 +13,10 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use KvTest;
 use KvMaps;
+use KvVersions;
 
 plan skip_all => 'heap has no shards' if heap_only();
-my $node = kv_cluster('split_crash', 'kvfdw.test_value_file_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.flush_after' => 3600, 'kvfdw.max_space_amplification' => 0);
+my $node = kv_cluster('split_crash', 'kvfdw.test_carried' => 0, 'kvfdw.test_value_file_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.flush_after' => 3600, 'kvfdw.max_space_amplification' => 0);
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my $data = $node->data_dir;
 my @levels = qw(full keys none);
@@ -62,9 +63,9 @@ sub split_until
 
 # Cuts copy nothing: they come to fewer points.  A map that is there while its shards have no images is lost, or it is not.
 my %points = (
-	split => [qw(split_copying split_copied split_prepared split_halted split_manifests map_renamed image_captured image_written map_imaged map_done)],
-	cut => [qw(cut_made map_renamed image_captured image_written map_imaged map_done)]);
-sub ways { my ($point) = @_; return ('killed', 'power', $point =~ /^(?:map_renamed|image_captured)$/ ? 'power but for the map' : ()); }
+	split => [qw(split_copying split_copied split_prepared split_halted split_completed map_appended image_captured image_written map_imaged map_done)],
+	cut => [qw(cut_made map_appended image_captured image_written map_imaged map_done)]);
+sub ways { my ($point) = @_; return ('killed', 'power', $point =~ /^(?:map_appended|image_captured)$/ ? 'power but for the map' : ()); }
 
 # By default most points are met in one way, and by one kind.
 my @cases;
@@ -73,7 +74,7 @@ for my $kind (qw(split cut))
 	for my $point (@{ $points{$kind} })
 	{
 		my @ways = ways($point);
-		unless ($ENV{KV_ALL} || $point =~ /^(?:map_renamed|split_manifests|image_written)$/)
+		unless ($ENV{KV_ALL} || $point =~ /^(?:map_appended|split_completed|image_written)$/)
 		{
 			next if $kind eq 'cut' && $point ne 'cut_made';
 			@ways = $ways[ @cases % @ways ];
@@ -162,21 +163,23 @@ for my $at (0 .. $#levels)
 	query(q{SELECT kvfdw_split('t_full')});
 	query('CHECKPOINT');
 	$node->stop;
-	my ($map) = glob "$dir{full}/*.map";
-	my $whole = slurp_file($map);
-	for my $bytes (0, 20, int(length($whole) / 2), length($whole) - 1)
+	my $log = KvVersions->read($dir{full});
+	my $whole = $log->{bytes};
+	my ($map) = ($log->edits('MAP'))[-1];
+	for my $case (
+		[ 'flipped', qr/\.versions" is damaged/, sub { $log->flip($map) } ], [ 'one of no bytes', qr/\.versions" is damaged/, sub { truncate $log->{path}, 0 or die } ],
+		[ 'one of 20 bytes', qr/\.versions" is damaged/, sub { truncate $log->{path}, 20 or die } ],
+		[ 'missing with what follows it', qr/\.versions" is damaged/, sub { $log->cut($map) } ], [ 'half of it', qr/\.versions" is damaged/, sub { $log->cut($map, 50) } ],
+		[ 'zeroed', qr/\.versions" is damaged/, sub { $log->changed(substr($whole, 0, $map->{offset}) . "\0" x (length($whole) - $map->{offset})) } ])
 	{
-		open(my $f, '>', $map) or die;
-		print $f substr($whole, 0, $bytes);
-		close $f;
+		my ($what, $says, $damage) = @$case;
+		$damage->();
 		$node->start;
-		like(answer($node, 'SELECT count(*) FROM t_full'), qr/ERROR:  .*\.map" is damaged/, "a map of $bytes bytes is an error that names it");
-		is(query('SELECT count(*) FROM t_keys') > 0, 1, 'other tables can be read') if $bytes == 0;
+		like(answer($node, 'SELECT count(*) FROM t_full'), qr/ERROR:  .*$says/, "a map, $what, is an error that names a file");
+		is(query('SELECT count(*) FROM t_keys') > 0, 1, 'other tables can be read') if $what eq 'flipped';
 		$node->stop('immediate');
+		$log->changed($whole);
 	}
-	open(my $f, '>', $map) or die;
-	print $f $whole;
-	close $f;
 	$node->start;
 	sound('full', 'with its map again');
 }

@@ -13,7 +13,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap has no shards' if heap_only();
-my $node = kv_cluster('split_between', 'kvfdw.test_value_file_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.flush_after' => 3600, 'kvfdw.range_cache' => '1MB', 'kvfdw.memtable_memory' => '16MB', wal_level => 'replica', max_wal_senders => 4, max_prepared_transactions => 4);
+my $node = kv_cluster('split_between', 'kvfdw.test_carried' => 0, 'kvfdw.test_value_file_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.flush_after' => 3600, 'kvfdw.range_cache' => '1MB', 'kvfdw.memtable_memory' => '16MB', wal_level => 'replica', max_wal_senders => 4, max_prepared_transactions => 4);
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my $data = $node->data_dir;
 sub query { return $node->safe_psql('postgres', @_); }
@@ -320,7 +320,7 @@ $node->stop;
 
 # ---- a split beside the images that are being asked for has none made twice at once ----
 {
-	$node = kv_cluster('images', checkpoint_timeout => '1h', 'kvfdw.flush_after' => 3600, 'kvfdw.test_value_file_kb' => 64);
+	$node = kv_cluster('images', 'kvfdw.test_carried' => 0, checkpoint_timeout => '1h', 'kvfdw.flush_after' => 3600, 'kvfdw.test_value_file_kb' => 64);
 	query(kv_table('i', 'k int, v text', 'k', "shards '1'") . q{INSERT INTO i SELECT g, repeat('x', 300) FROM generate_series(1, 3000) g; SELECT kvfdw_split('i')});
 	query('CHECKPOINT');
 	my $shards = query(q{SELECT shards FROM kvfdw_stat_tables WHERE relid = 'i'::regclass});

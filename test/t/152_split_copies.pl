@@ -10,9 +10,10 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use KvTest;
 use KvReplica;
+use KvMaps;
 
 plan skip_all => 'heap has no shards' if heap_only();
-my $primary = kv_primary('primary', 'kvfdw.test_value_file_kb' => 64, 'kvfdw.flush_after' => 3600, 'kvfdw.test_splits' => 'off');
+my $primary = kv_primary('primary', 'kvfdw.test_carried' => 0, 'kvfdw.test_value_file_kb' => 64, 'kvfdw.flush_after' => 3600, 'kvfdw.test_splits' => 'off');
 plan skip_all => 'needs fault injection' unless has_faults($primary);
 my $data = $primary->data_dir;
 $primary->safe_psql('postgres', kv_table('t', 'k int, v text', 'k', "shards '1'") . 'CREATE TABLE heap (k int PRIMARY KEY, v text);');
@@ -70,8 +71,8 @@ sub change_until
 }
 
 # ---- copies in the middle of a change ----
-my %point = (split => 'split_copied', cut => 'cut_made', absorb => 'map_renamed');
-for my $case ([qw(split images)], [qw(split values)], [qw(cut images)], [qw(absorb values)], $ENV{KV_ALL} ? ([qw(cut values)], [qw(absorb images)]) : ())
+my %point = (split => 'split_copied', cut => 'cut_made', absorb => 'map_appended');
+for my $case ([qw(split log)], [qw(split values)], [qw(cut log)], [qw(absorb values)], $ENV{KV_ALL} ? ([qw(cut values)], [qw(absorb log)]) : ())
 {
 	my ($kind, $first) = @$case;
 	my $when = "$kind, $first first";
@@ -88,7 +89,7 @@ for my $case ([qw(split images)], [qw(split values)], [qw(cut images)], [qw(abso
 	my $copy = PostgreSQL::Test::Cluster->new("copy_$name");
 	$copy->init;
 	my $to = $copy->data_dir;
-	my $early = $first eq 'images' ? '\( -name "*.image" -o -name "*map" -o -name imaged -o -name "*.manifest" \)' : '\( -name "*.val" -o -name "*.run" -o -name "*.log" \)';
+	my $early = $first eq 'log' ? '-name "*.versions"' : '\( -name "*.val" -o -name "*.run" -o -name "*.log" \)';
 	system("rm -rf '$to' && mkdir -m 700 '$to' && cd '$data' && find . -type d -exec mkdir -p -m 700 '$to/{}' ';' && find kvfdw -type f $early -exec cp --parents -p '{}' '$to' ';'") == 0 or die;
 	my $many = shards($primary);
 	if ($session) { like(go_on($primary, $point{$kind}, $session), qr/while a base backup is running/, "$when: one shard is changed beside the backup, and no more"); }
@@ -116,7 +117,7 @@ for my $case ([qw(split images)], [qw(split values)], [qw(cut images)], [qw(abso
 	same_as_heap($copy, "$when, promoted and split");
 	$copy->stop;
 	same_as_heap($primary, "$when, the primary");
-	ok(eval { wait_for('the map to be settled', sub { (() = glob "$data/kvfdw/5/*/0*/*.map") == 1 }) }, "$when: when the backup has ended the map before goes");
+	ok(eval { wait_for('the map to be settled', sub { map_is_durable(glob "$data/kvfdw/5/*/0*") }) }, "$when: when the backup has ended the map before goes");
 	query('ALTER SYSTEM RESET kvfdw.test_shard_kb');
 	$primary->reload;
 }

@@ -11,7 +11,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap has no shards' if heap_only();
-my $node = kv_cluster('split_fails', 'kvfdw.test_value_file_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.flush_after' => 3600, 'kvfdw.max_space_amplification' => 0, 'kvfdw.compact_sort' => 'off', map { ("kvfdw.test_$_" => 'off') } qw(splits compactions compact));
+my $node = kv_cluster('split_fails', 'kvfdw.test_carried' => 0, 'kvfdw.test_value_file_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.flush_after' => 3600, 'kvfdw.max_space_amplification' => 0, 'kvfdw.compact_sort' => 'off', map { ("kvfdw.test_$_" => 'off') } qw(splits compactions compact));
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my $data = $node->data_dir;
 my $place = PostgreSQL::Test::Utils::tempdir();
@@ -30,8 +30,8 @@ sub kinds
 	my %n;
 	for (map { s{.*/}{}r } glob "$dir/*")
 	{
-		next if /\.(?:val|image)$/ || $_ eq 'imaged';
-		$n{/^([0-9a-f]{5})\.(?:[0-9a-f]+\.)?(manifest|run|log)$/ ? "$1.$2" : $_}++;
+		next if /\.(?:val|versions)$/;
+		$n{/^([0-9a-f]{5})\.[0-9a-f]+\.(run|log)$/ ? "$1.$2" : $_}++;
 	}
 	return join ' ', map { "$_ $n{$_}" } sort keys %n;
 }
@@ -116,9 +116,9 @@ my %how = (
 	timed => [ 1000, undef, qr/canceling statement due to statement timeout/ ],
 	terminated => [ 0, 'pg_terminate_backend', qr/terminating connection/ ]);
 my $turn = 0;
-for my $point (qw(split_copying split_copied split_halted split_manifests map_renamed))
+for my $point (qw(split_copying split_copied split_halted split_completed map_appended))
 {
-	for my $how ($ENV{KV_ALL} ? sort keys %how : $turn++ % 2 ? 'cancelled' : 'terminated', $point eq 'split_manifests' ? 'timed' : ())
+	for my $how ($ENV{KV_ALL} ? sort keys %how : $turn++ % 2 ? 'cancelled' : 'terminated', $point eq 'split_completed' ? 'timed' : ())
 	{
 		my ($timeout, $function, $says) = @{$how{$how}};
 		my $session = split_until($point, 't', $timeout);
@@ -139,7 +139,7 @@ for my $ddl ('TRUNCATE d', $moves ? 'ALTER FOREIGN TABLE d OPTIONS (ADD tablespa
 {
 	my ($name) = $ddl =~ /^(\w+)/;
 	query(q{DROP FOREIGN TABLE IF EXISTS d;} . kv_table('d', 'k int, v text', 'k', "shards '1'") . q{INSERT INTO d SELECT g, repeat('d', 500) FROM generate_series(1, 500) g});
-	my $session = split_until('split_manifests', 'd');
+	my $session = split_until('split_completed', 'd');
 	my $other = psql_writer($node, $ddl, 'ddl' . ++$writer);
 	wait_for("$name to wait", sub { query(q{SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'}) > 0 });
 	hit('pg_cancel_backend');
@@ -151,13 +151,13 @@ for my $ddl ('TRUNCATE d', $moves ? 'ALTER FOREIGN TABLE d OPTIONS (ADD tablespa
 	my $oid = query(q{SELECT 'd'::regclass::oid});
 	unlink glob "$data/kvfdw/{waiting,step,continue}.*";
 	query(q{ALTER SYSTEM SET kvfdw.test_shard_kb = 64});
-	worker_stop_points($node, 'split_manifests=wait');
-	stopped($node, 'split_manifests');
+	worker_stop_points($node, 'split_completed=wait');
+	stopped($node, 'split_completed');
 	$other = psql_writer($node, "SET kvfdw.stop_points = ''; $ddl", 'ddl' . ++$writer);
 	is(outcome($other), '', "$name beside the maintainer's split");
 	query(q{ALTER SYSTEM RESET kvfdw.test_shard_kb});
 	worker_stop_points($node, '');
-	go_on($node, 'split_manifests');
+	go_on($node, 'split_completed');
 	is(query('SELECT count(*), sum(length(v)) FROM d'), $name eq 'ALTER' ? '500|250000' : '0|', "$name: what is to be there is") if $name ne 'DROP';
 	collected($node);
 	ok(eval { wait_for('old files to go', sub { !grep { !m{/0*(?:\d+)$} } glob "$data/kvfdw/5/$oid/*.*"; }) }, "$name: nothing is left of the store before");

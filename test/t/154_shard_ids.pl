@@ -14,7 +14,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap has no shards' if heap_only();
-my $node = kv_cluster('shard_numbers', 'kvfdw.test_value_file_kb' => 64, 'kvfdw.test_volumes' => 6, checkpoint_timeout => '1h', 'kvfdw.flush_after' => 3600, 'kvfdw.max_space_amplification' => 0, 'kvfdw.compact_sort' => 'off', map { ("kvfdw.test_$_" => 'off') } qw(splits compactions compact));
+my $node = kv_cluster('shard_numbers', 'kvfdw.test_carried' => 0, 'kvfdw.test_value_file_kb' => 64, 'kvfdw.test_volumes' => 6, checkpoint_timeout => '1h', 'kvfdw.flush_after' => 3600, 'kvfdw.max_space_amplification' => 0, 'kvfdw.compact_sort' => 'off', map { ("kvfdw.test_$_" => 'off') } qw(splits compactions compact));
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my $data = $node->data_dir;
 
@@ -22,7 +22,7 @@ sub query { return $node->safe_psql('postgres', @_); }
 sub both { my ($sql) = @_; return query(join ';', map { my $t = $_; $sql =~ s/\bT\b/$t/gr } 'heap', 't'); }
 sub shards { my ($table) = @_; return query("SELECT shards FROM kvfdw_stat_tables WHERE relid = '$table'::regclass"); }
 sub files { my ($table, $like) = @_; my $oid = query("SELECT '$table'::regclass::oid"); return glob "$data/kvfdw/5/$oid/0*/$like"; }
-sub numbers { my ($table) = @_; my %n = map { m{/([0-9a-f]{5})\.[^/]*(?:log|run|manifest)$} ? (hex $1 => 1) : () } files($table, '*'); return sort { $a <=> $b } keys %n; }
+sub numbers { my ($table) = @_; my %n = map { m{/([0-9a-f]{5})\.[^/]*(?:log|run)$} ? (hex $1 => 1) : () } files($table, '*'); return sort { $a <=> $b } keys %n; }
 sub volumes { my ($table) = @_; my %n = map { m{/([0-9a-f]{5})\.c[^/]*val$} ? ($1 => 1) : () } files($table, '*.val'); return sort keys %n; }
 sub set { my ($name, $value) = @_; query(defined $value ? "ALTER SYSTEM SET kvfdw.$name = '$value'" : "ALTER SYSTEM RESET kvfdw.$name"); $node->reload; return; }
 sub same { my ($when) = @_; local $Test::Builder::Level = $Test::Builder::Level + 1; return same_as_heap($node, $when); }
@@ -94,7 +94,7 @@ same('after a power cut');
 
 	# what a split that fails has made
 	query(q{SELECT pg_current_xact_id()});
-	($rc, $out, $err) = $node->psql('postgres', q{SET kvfdw.stop_points = 'split_manifests=error'; SET kvfdw.fault = 'unlink:1+:EIO'; SELECT kvfdw_split('s')});
+	($rc, $out, $err) = $node->psql('postgres', q{SET kvfdw.stop_points = 'split_completed=error'; SET kvfdw.fault = 'unlink:1+:EIO'; SELECT kvfdw_split('s')});
 	like($err, qr/ERROR/, 'a split fails, and its files stay');
 	ok(eval { wait_for('files to go', sub { join(' ', numbers('s')) eq '1 2 3 4 5 6 7 8' }) }, 'they go before their numbers are given again') or diag join ' ', numbers('s');
 	cmp_ok(query(q{SELECT kvfdw_split('s')}), '>', 8, 'the next one goes through');
@@ -117,10 +117,10 @@ same('after a power cut');
 	rename "$data/kept", $chunk or die;
 	like(answer($node, q{SELECT file, problem FROM kvfdw_check('l')}), qr/\.val\|file belongs to no shard/, 'one that has not gone is told of');
 	unlink $chunk;
-	my ($manifest) = files('l', '*.manifest');
-	my $other = $manifest =~ s{/[0-9a-f]{5}\.}{/00000.}r;
-	link $manifest, $other or die;
-	like(answer($node, q{SELECT file, problem FROM kvfdw_check('l')}), qr/00000\.manifest\|file belongs to no shard/, 'so is a file of a shard that has left');
+	my ($run) = files('l', '*.run');
+	my $other = $run =~ s{/[0-9a-f]{5}\.}{/00000.}r;
+	link $run, $other or die;
+	like(answer($node, q{SELECT file, problem FROM kvfdw_check('l')}), qr/00000\.[0-9a-f]{8}\.run\|file belongs to no shard/, 'so is a file of a shard that has left');
 	unlink $other;
 	is(kv_check_clean($node, 'l'), '', 'and that is all');
 }

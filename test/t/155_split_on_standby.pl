@@ -12,9 +12,11 @@ use Test::More;
 use Time::HiRes;
 use KvTest;
 use KvReplica;
+use KvMaps;
+use KvVersions;
 
 plan skip_all => 'heap has no shards' if heap_only();
-my $primary = kv_primary('primary', 'kvfdw.test_value_file_kb' => 64, 'kvfdw.shard_size' => 0, 'kvfdw.test_splits' => 'off');
+my $primary = kv_primary('primary', 'kvfdw.test_carried' => 0, 'kvfdw.test_value_file_kb' => 64, 'kvfdw.shard_size' => 0, 'kvfdw.test_splits' => 'off');
 plan skip_all => 'needs fault injection' unless has_faults($primary);
 my $round = 0;
 sub query { return $primary->safe_psql('postgres', @_); }
@@ -58,7 +60,7 @@ same_as_heap($standby, 'gone on');
 my $kills = 0;
 sub files { return glob "$data/kvfdw/5/*/0*/*"; }
 sub changed_at { return (Time::HiRes::stat($_[0]))[9]; }
-for my $point (qw(split_copied split_prepared split_halted split_manifests map_renamed image_captured map_imaged map_done))
+for my $point (qw(split_copied split_prepared split_halted split_completed map_appended image_captured map_imaged map_done))
 {
 	my $how = $kills++ % 2 ? 'power' : 'killed';
 	settle($standby);
@@ -71,9 +73,15 @@ for my $point (qw(split_copied split_prepared split_halted split_manifests map_r
 	$standby->append_conf('postgresql.auto.conf', "kvfdw.stop_points = ''");
 	if ($how eq 'power')
 	{
-		# what is newer than all images, so that none needs it, may be missing
-		my $image = max(map { changed_at($_) } grep { /\.image$/ } files());
-		unlink grep { /\.(?:run|tmp|manifest|map)$/ && changed_at($_) > $image } files() if $point !~ /^map_(?:imaged|done)$/;
+		# what no mark needs may be missing, and so may what the version log has got since its last sync
+		my $log = KvVersions->read(glob "$data/kvfdw/5/*/0*");
+		my %needed = map { $_ => 1 } map { $log->names($_->{fields}{files}, $_->{shard}) } map { KvVersions::fields($_); $_ } $log->edits('MARK');
+		if ($point !~ /^map_(?:imaged|done)$/)
+		{
+			unlink grep { /\.(?:run|tmp)$/ && !$needed{s{.*/}{}r} } files();
+			my ($unsynced) = grep { $_->{offset} >= $log->durable_end } $log->edits;
+			$log->cut($unsynced) if $unsynced;
+		}
 		power_loss($standby);
 	}
 	else { restart_killed($standby); }
@@ -91,7 +99,7 @@ same_as_heap($standby, 'promoted');
 cmp_ok(stat_of($standby, 'shards'), '>', 1, 'with shards of its own');
 $standby->safe_psql('postgres', "UPDATE $_ SET v = reverse(v) WHERE k % 2 = 0") for qw(t heap);
 $standby->safe_psql('postgres', 'CHECKPOINT');
-ok(eval { wait_for('the map to be settled', sub { (() = glob "$data/kvfdw/5/*/0*/*.map") == 1 }) }, 'the map is settled');
+ok(eval { wait_for('the map to be settled', sub { map_is_durable(glob "$data/kvfdw/5/*/0*") }) }, 'the map is settled');
 same_as_heap($standby, 'written to');
 $standby->stop;
 done_testing();

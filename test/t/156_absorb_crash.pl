@@ -13,7 +13,7 @@ use KvTest;
 use KvMaps;
 
 plan skip_all => 'heap has no shards' if heap_only();
-my $node = kv_cluster('absorb_crash', 'kvfdw.test_value_file_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.flush_after' => 3600, 'kvfdw.max_space_amplification' => 0);
+my $node = kv_cluster('absorb_crash', 'kvfdw.test_carried' => 0, 'kvfdw.test_value_file_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.flush_after' => 3600, 'kvfdw.max_space_amplification' => 0);
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my $data = $node->data_dir;
 my @levels = qw(full keys none);
@@ -64,11 +64,11 @@ sub meet
 	my $dir = directory();
 	my %durable = map { $_ => 1 } glob "$dir/*";
 	absorb_until($point);
-	is(told('shards'), 1, "$when: and joined again") if $point ne 'map_renamed';
+	is(told('shards'), 1, "$when: and joined again") if $point ne 'map_appended';
 
 	# the neighbour gets rows of both; what a power cut takes of that at level none is another test's
 	both(q{INSERT INTO T SELECT g, rpad(md5(g::text), 900, 'n') FROM generate_series(1, 1400, 7) g ON CONFLICT (k) DO UPDATE SET v = EXCLUDED.v; DELETE FROM T WHERE k % 11 = 0})
-	  if $point ne 'map_renamed' && ($level ne 'none' || $how eq 'killed');
+	  if $point ne 'map_appended' && ($level ne 'none' || $how eq 'killed');
 	killed($how, $dir, \%durable, $point);
 	same_as_heap($node, $when);
 	is(query('SELECT count(*) FROM generate_series(1, 1400) g WHERE EXISTS (SELECT FROM t WHERE k = g)'), query('SELECT count(*) FROM heap'), "$when: each is found by its key");
@@ -83,10 +83,10 @@ sub meet
 
 query('CREATE TABLE heap (k int PRIMARY KEY, v text)');
 my @cases;
-for my $point (qw(map_renamed image_captured image_written map_imaged map_done))
+for my $point (qw(map_appended image_captured image_written map_imaged map_done))
 {
-	my @ways = ('killed', 'power', $point =~ /^(?:map_renamed|image_captured)$/ ? 'power but for the map' : ());
-	push @cases, map { [ $point, $_ ] } $ENV{KV_ALL} || $point eq 'map_renamed' ? @ways : $ways[ @cases % 2 ];
+	my @ways = ('killed', 'power', $point =~ /^(?:map_appended|image_captured)$/ ? 'power but for the map' : ());
+	push @cases, map { [ $point, $_ ] } $ENV{KV_ALL} || $point eq 'map_appended' ? @ways : $ways[ @cases % 2 ];
 }
 for my $at (0 .. $#levels)
 {

@@ -50,8 +50,8 @@ SKIP:
 	my $before = answer($node, 'SELECT count(*), sum(k) FROM kv_none');
 	kill_all($node);
 	my ($store) = map { s{/table$}{}r } glob $node->data_dir . '/kvfdw/[0-9]*/*/*/table';
-	append_to_file("$store/00000.image.bak", 'x');
-	chmod 0, "$store/00000.image.bak" or die "chmod: $!";
+	append_to_file("$store/00000001.versions.bak", 'x');
+	chmod 0, "$store/00000001.versions.bak" or die "chmod: $!";
 	append_to_file("$_/99999", "x") for $node->data_dir . "/kvfdw", glob $node->data_dir . "/kvfdw/[0-9]*";
 	ok(start_again($node), 'the server starts beside files of others, one of which it may not read');
 	is(answer($node, 'SELECT count(*), sum(k) FROM kv_none'), $before, 'level none has its last rows');

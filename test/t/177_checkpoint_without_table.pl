@@ -11,7 +11,7 @@ use KvTest;
 use KvReplica;
 
 plan skip_all => 'heap has no images' if heap_only();
-my $node = kv_primary('primary');
+my $node = kv_primary('primary', 'kvfdw.test_carried' => 0);
 unless (has_faults($node))
 {
 	$node->stop;

@@ -1,6 +1,6 @@
 # Promise: runs that were replaced, or whose table was emptied or dropped, keep no space because
 # processes have read them: sessions give them up at the end of a transaction, workers at the end
-# of a round. (I 8, I 12)
+# of a round. (I 12, I 14)
 use strict;
 use warnings;
 use FindBin;

@@ -12,7 +12,7 @@ use KvReplica;
 use KvTest;
 
 plan skip_all => 'heap is on all servers' if heap_only();
-my $node = kv_primary('primary');
+my $node = kv_primary('primary', 'kvfdw.test_carried' => 0);
 
 # The message, detail and hint of a query.
 sub said

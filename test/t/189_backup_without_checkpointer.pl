@@ -12,7 +12,7 @@ use Test::More;
 use KvTest;
 use KvReplica;
 
-plan skip_all => 'heap has no images' if heap_only();
+plan skip_all => 'heap has no version log' if heap_only();
 my $primary = kv_primary('primary', 'kvfdw.flush_after' => 3600);
 unless (has_faults($primary))
 {
@@ -41,11 +41,11 @@ sub checkpointer_again
 	return change();
 }
 
-# ---- a copy by hand: first all that images name, then the images, but no runs and logs that have been made since ----
+# ---- a copy by hand: first all that marks name, then the version logs, but no runs and key logs that have been made since ----
 
 sub begin_copy
 {
-	my ($from, $name, $images_too) = @_;
+	my ($from, $name, $logs_too) = @_;
 	my $label = "$PostgreSQL::Test::Utils::tmp_check/$name.label";
 	my $session = in_steps($from, $name, "SELECT pg_backup_start('$name', true);", "SELECT rtrim(labelfile, E'\\n') FROM pg_backup_stop(false) \\g $label");
 	step_done($session);
@@ -53,9 +53,9 @@ sub begin_copy
 	$copy->init;
 	my $to = $copy->data_dir;
 	my $data = $from->data_dir;
-	my $but = $images_too ? '' : "! -name '*.image'";
+	my $but = $logs_too ? '' : "! -name '*.versions'";
 	system("rm -rf '$to' && mkdir -m 700 '$to' && cd '$data' && find . -type d -exec mkdir -p -m 700 '$to/{}' ';' && find kvfdw -type f $but ! -name control ! -name 'waiting.*' -exec cp --parents -p '{}' '$to' ';'") == 0 or die;
-	return { from => $from, copy => $copy, session => $session, label => $label, but => $images_too ? "! -name '*.image'" : '' };
+	return { from => $from, copy => $copy, session => $session, label => $label, but => $logs_too ? "! -name '*.versions'" : '' };
 }
 
 sub end_copy

@@ -11,7 +11,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap has no shards' if heap_only();
-my $node = kv_cluster('retired', 'kvfdw.test_value_file_kb' => 64, 'kvfdw.flush_after' => 3600, 'kvfdw.compact_workers' => 0, 'kvfdw.test_splits' => 'off', 'kvfdw.test_compactions' => 'off', 'kvfdw.test_compact' => 'off');
+my $node = kv_cluster('retired', 'kvfdw.test_carried' => 0, 'kvfdw.test_value_file_kb' => 64, 'kvfdw.flush_after' => 3600, 'kvfdw.compact_workers' => 0, 'kvfdw.test_splits' => 'off', 'kvfdw.test_compactions' => 'off', 'kvfdw.test_compact' => 'off');
 plan skip_all => 'needs fault injection' unless has_faults($node);
 $ENV{PGOPTIONS} = '-c kvfdw.stop_points=';
 $node->safe_psql('postgres', kv_table('t', 'k int, v text', 'k', "shards '1'") . 'CREATE TABLE heap (k int PRIMARY KEY, v text);');
@@ -24,8 +24,8 @@ worker_stop_points($node, 'image_wanted=wait');
 my $compact = psql_writer($node, "SELECT kvfdw_compact('t', true);", 'compact');
 stopped($node, 'image_wanted');
 my $before = chunks();
-my $split = psql_writer($node, "SET kvfdw.stop_points = 'split_manifests=wait'; SELECT kvfdw_split('t');", 'split');
-stopped($node, 'split_manifests');
+my $split = psql_writer($node, "SET kvfdw.stop_points = 'split_completed=wait'; SELECT kvfdw_split('t');", 'split');
+stopped($node, 'split_completed');
 
 # They go, and then the new shards count.
 worker_stop_points($node, '');
@@ -33,7 +33,7 @@ go_on($node, 'image_wanted');
 unlike(outcome($compact), qr/ERROR/, 'the compaction has ended');
 isnt(chunks(), $before, 'chunks have gone');
 my $log = -s $node->logfile;
-unlike(go_on($node, 'split_manifests', $split), qr/ERROR/, 'the split has ended');
+unlike(go_on($node, 'split_completed', $split), qr/ERROR/, 'the split has ended');
 my $checkpoint = psql_writer($node, "SET statement_timeout = '60s'; CHECKPOINT;", 'checkpoint');
 is(outcome($checkpoint), '', 'a checkpoint is complete');
 unlike(substr(slurp_file($node->logfile), $log), qr/could not open file/, 'and nothing was missed for it');

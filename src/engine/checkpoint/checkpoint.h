@@ -1,6 +1,6 @@
 /*
  * checkpoint.h
- *		Ensures that no checkpoint completes before images have what the WAL may then forget.
+ *		Ensures that no checkpoint completes before what the WAL may then forget is durable.
  *
  * Locks:  none is held on entry.  Errors: as the functions say.  A failed sync is an ERROR, or
  * PANIC if data_sync_retry is off.
@@ -18,6 +18,7 @@ typedef struct KvCheckpointer
 	slock_t		mutex;
 	KvCheckpointerStats stats;	/* guarded by mutex; its checkpoints count since the start */
 	uint64		checkpoints_then;	/* checkpoints before the last reset; guarded by mutex */
+	uint32		rounds;			/* calls of kv_checkpointer_flush, by any process; the same */
 } KvCheckpointer;
 
 extern KvCheckpointer *kv_checkpointer;

@@ -5,7 +5,9 @@
  *
  * PostgreSQL replays the WAL from a checkpoint's redo pointer and forgets the WAL before it.
  * So by the time a checkpoint is recorded, every version that was logged before its redo
- * pointer must be in a durable image (durable/image.c).  There is no checkpoint hook.  But a
+ * pointer must be in a durable image, which is a mark in the version log, or be carried there
+ * (durable/image.c).  What is said of images below holds for carried versions, too, except that
+ * these cover nothing: they add to an image.  There is no checkpoint hook.  But a
  * checkpoint waits, before it writes its record, for every virtual transaction that it finds
  * with DELAY_CHKPT_COMPLETE set.  It continues when that transaction has ended, which means
  * that the process has another local transaction id.
@@ -101,7 +103,7 @@
 #define KV_RETRY_MS		1000
 #define KV_LONGEST_NAP_MS 20
 #define KV_REST_PART	10		/* of checkpoint_timeout, at most, is rest */
-#define KV_CHECKPOINT_BATCH 64	/* shards */
+#define KV_CHECKPOINT_BATCH 256	/* shards */
 
 KvCheckpointer *kv_checkpointer = NULL;
 
@@ -162,10 +164,15 @@ rest(TimestampTz since, long *rested_ms)
 	}
 }
 
+static bool closing = false;	/* the last images are made: nothing is carried */
+static uint32 this_round;		/* of kv_checkpointer_flush */
 static bool raised = false;		/* writers may have run since images were made */
 static XLogRecPtr handled = 0;	/* no checkpoint with this redo pointer waits for the worker */
 
-/* Get the next shards from this shard id on; returns how many, at most KV_CHECKPOINT_BATCH. */
+/*
+ * Get the next shards from this shard id on for which there is something to do; returns how many,
+ * at most KV_CHECKPOINT_BATCH.
+ */
 static int
 next_shards(KvStore *store, uint32 from, uint32 shards[KV_CHECKPOINT_BATCH])
 {
@@ -173,7 +180,10 @@ next_shards(KvStore *store, uint32 from, uint32 shards[KV_CHECKPOINT_BATCH])
 
 	for (from = kv_shard_from(store, from); from != KV_NO_SHARD && n < KV_CHECKPOINT_BATCH;
 		 from = kv_shard_from(store, from + 1))
-		shards[n++] = from;
+	{
+		if (kv_shard_needs_image(store, from, this_round))
+			shards[n++] = from;
+	}
 	return n;
 }
 
@@ -212,6 +222,10 @@ flush_shards(KvStore *store, uint64 covers, KvCheckpointerStats *stats, long *re
 static void
 flush_store(KvStore *store, uint64 covers, KvCheckpointerStats *stats, long *rested_ms)
 {
+	if (!closing)
+		kv_shards_carry(store, this_round, stats);
+	if (raised)
+		kv_clog_fence();		/* as in flush_shards */
 	do
 	{
 		flush_shards(store, covers, stats, rested_ms);
@@ -256,6 +270,10 @@ kv_checkpointer_flush(uint64 covers, KvCheckpointerStats *stats,
 
 	if (kv_fault_skips("checkpointer"))
 		return;
+	/* other processes have had rounds before, whose numbers shards may have */
+	SpinLockAcquire(&kv_checkpointer->mutex);
+	this_round = ++kv_checkpointer->rounds;
+	SpinLockRelease(&kv_checkpointer->mutex);
 	kv_backups_look();
 	flushing = kv_stores_pin_state(InvalidOid, KV_STORE_OPEN);
 	PG_TRY();
@@ -468,7 +486,7 @@ attempt_wanted(KvStore *store, KvWanted *wanted)
 		kv_drop_error(!dropped);
 		if (!dropped)
 		{
-			pg_atomic_fetch_add_u32(&store->images.failed, 1);
+			pg_atomic_fetch_add_u32(&store->versions.failed, 1);
 			wanted->failed = true;
 		}
 	}
@@ -595,6 +613,7 @@ close_gate(void)
 
 	pg_atomic_write_u32(&kv_gate->is_open, 0);
 	KV_STOP_POINT("checkpoint_closing");
+	closing = true;
 	if (!try_flush(covered_now(redo), &stats))
 		return;					/* checkpointer_exit finds the gate still open */
 	while (pg_atomic_read_u32(&kv_gate->logging) > 0 && PostmasterIsAlive())

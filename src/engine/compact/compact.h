@@ -15,17 +15,16 @@
  *	3. switch	a flush of all runs gives entries their new addresses. It counts what it emits: an
  *				input without an emitted entry leaves the list. This count is the proof; the plan
  *				of step 0 is not
- *	4. image	an image of the shard is made. When it is durable, nothing needs the inputs (I 14)
+ *	4. mark		a mark of the shard is made. When it is durable, nothing needs the inputs (I 14)
  *
  * One process at a time compacts a shard (KvShard.roles.compactor).  It is the shard's maintainer,
  * for which writers wait, only while it flushes: recent writes in step 0, and all runs in step 3.
- * So flushes continue during the job.  Until step 3 the job leaves only files that no manifest
- * names.
+ * So flushes continue during the job.  Until step 3 the job leaves only files that no edit names.
  *
  * Locks: The caller holds none.  None is held during I/O or a rest (pace.c).
  * Waits: A process that waits for the job calls kv_shard_await().
  * Errors: A job may end early, by cancel, DROP, a full disk, damage of a run or the end of its
- * process.  Then its files are removed and the shard is unchanged.  After a crash no manifest names
+ * process.  Then its files are removed and the shard is unchanged.  After a crash no edit names
  * them.  A value that cannot be read stays where it is, with its value file.
  * WAL: It has no records about jobs.  A standby has addresses of its own.
  */

@@ -17,10 +17,10 @@
  * The addresses of new value files are reserved together.  So the files are neighbours, whatever
  * files writers make in the meantime, and no other process makes files there: writing them needs
  * no lock.  They are in no list until a flush publishes them.  A failed job renames them, and the
- * maintainer frees them.  After a crash no manifest names them (I 14).
+ * maintainer frees them.  After a crash no edit names them (I 14).
  *
  * Each file is made durable when it is full.  So the flush that names the files publishes durable
- * data.  At level 'keys' no COMMIT has to sync a whole shard, and an image need not sync them
+ * data.  At level 'keys' no COMMIT has to sync a whole shard, and a mark need not sync them
  * either.
  */
 #include "postgres.h"

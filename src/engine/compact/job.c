@@ -5,7 +5,7 @@
  *
  * Why a job is right whatever other processes do in the meantime:
  *
- * - An entry that names an input is in the walked runs, because all such entries are (I 15), and no
+ * - An entry that names an input is in the walked runs, because all such entries are (I 14), and no
  *   later write names one.  The flush at the end has the same horizon or a later one, so it keeps
  *   of these runs no more than the walk has seen.
  * - If the flush still meets an entry that names an input and is not in the relocation file, it
@@ -14,7 +14,7 @@
  * - Flushes by others in between emit old locations, which stay valid.
  * - A reader that does not find a value where it was looks the key up again (I 16).
  *
- * The relocation file has a number among the shard's runs, and no manifest names it.  So a crash
+ * The relocation file has a number among the shard's runs, and no edit names it.  So a crash
  * leaves a run file that recovery removes.
  *
  * The runs are those of one moment, kept open; flushes may replace them in the meantime.  The walk
@@ -346,7 +346,7 @@ set_phase(KvJob *job, KvJobPhase phase)
 	kv_space_beat(job->store);
 }
 
-/* Ends the job, for whatever reason.  A manifest names the files that it leaves. */
+/* Ends the job, for whatever reason.  The shard lists the files that it leaves. */
 static void
 end_job(KvJob *job)
 {

@@ -436,7 +436,7 @@ await_release(KvTried *state, KvStore *store, uint64 retired)
 {
 	state->freed = pg_atomic_read_u64(&store->space.freed);
 	state->freed_at = retired > 0 ? kv_clock() : 0;
-	state->images_failed = pg_atomic_read_u32(&store->images.failed);
+	state->images_failed = pg_atomic_read_u32(&store->versions.failed);
 }
 
 /* Are emptied files not freed for too long?  Then gives them up. */
@@ -444,7 +444,7 @@ static bool
 is_release_stuck(KvTried *state, KvStore *store, KvStoreSpace *space)
 {
 	TimestampTz now = kv_clock();
-	uint32		failed = pg_atomic_read_u32(&store->images.failed) - state->images_failed;
+	uint32		failed = pg_atomic_read_u32(&store->versions.failed) - state->images_failed;
 
 	/* redo makes images only now and then, and waits for nothing */
 	if (space->retired + space->given_up == 0 || RecoveryInProgress() ||

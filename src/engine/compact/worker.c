@@ -441,7 +441,7 @@ wait_for_images(KvStore *store, uint64 *bytes)
 {
 	uint32		n = pg_atomic_read_u32(&store->map.shard_ids);
 	uint32	   *until = palloc0(n * sizeof(uint32));
-	uint32		failed = pg_atomic_read_u32(&store->images.failed);
+	uint32		failed = pg_atomic_read_u32(&store->versions.failed);
 	uint64		before = 0;
 
 	kv_each_shard(store, i)
@@ -452,7 +452,7 @@ wait_for_images(KvStore *store, uint64 *bytes)
 	for (;;)
 	{
 		KvRetiredWait waits = look_at_retired(store, until, n, bytes);
-		uint32		failed_now = pg_atomic_read_u32(&store->images.failed);
+		uint32		failed_now = pg_atomic_read_u32(&store->versions.failed);
 
 		if (*bytes != before)
 			failed = failed_now;

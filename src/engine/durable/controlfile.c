@@ -32,9 +32,9 @@
 
 /*
  * A start reads this file before it uses any other, so this version stands for the directory.
- * Development snapshots wrote versions 1 to 5.
+ * Development snapshots wrote versions 1 to 6.
  */
-#define KV_CONTROL_VERSION	6
+#define KV_CONTROL_VERSION	7
 
 KvControl  *kv_control = NULL;
 

@@ -2,6 +2,8 @@
  * durable.h
  *		Durable state: images of shards, going back to one, and the control file.
  *
+ * An image of a shard is a mark in the version log (version/version.h).
+ *
  * Locks:  a shard's lock, briefly, to copy and to publish; none is held on entry, and none
  * during a sync.  Errors: a failed sync is an ERROR, or PANIC if data_sync_retry is off.
  * Images are never ahead of the flushed WAL.
@@ -14,21 +16,11 @@
 #include "engine/engine.h"
 #include "engine/format/format.h"
 #include "engine/shard/shard.h"
+#include "engine/version/version.h"
 #include "engine/xact/xact.h"
 
-#define KV_MAGIC_IMAGE		0x4b56494d	/* "KVIM" */
 #define KV_MAGIC_CONTROL	0x4b564354	/* "KVCT" */
 #define KV_CONTROL_PATH		KV_DIRECTORY "/control"
-
-typedef struct KvImage
-{
-	KvManifest	manifest;
-	uint32		last_log;
-	uint32		number;
-	uint32		map_number;		/* KvShard.place.bounds_since when it was captured */
-	uint64		log_tail;		/* of last_log */
-	uint64		covers;			/* a redo pointer; see image.c */
-} KvImage;
 
 /* Proves that the page cache is still the one that was written to; 0: not known. */
 typedef struct KvProof
@@ -77,8 +69,6 @@ typedef struct KvBackupLabel
 	bool		of_primary;
 	bool		rewound;		/* by pg_rewind, which copies while files are removed */
 } KvBackupLabel;
-
-typedef struct KvImaged KvImaged;
 
 /* Do the images have everything in the WAL up to the last shutdown checkpoint? */
 typedef enum KvComplete
@@ -147,26 +137,19 @@ extern uint64 kv_images_reach(void);
  */
 extern void kv_incarnations_resolved(void);
 
-/* ---- imagefile.c ---- */
-/* The bytes of an image's file, palloc'd. */
-extern char *kv_image_bytes(const KvStoreKey *key, uint32 shard_id, const KvImage *image,
-							Size *len);
-/* Read an image.  False if there is none, or it is invalid: that is reported at elevel. */
-extern bool kv_image_read(const KvStoreKey *key, uint32 shard_id, uint32 number, int elevel,
-						  KvImage *image);
-/* Read the newest image, in the same way. */
-extern bool kv_image_read_newest(const KvStoreKey *key, uint32 shard_id,
-								 const KvFoundFile *files, int n, int elevel,
-								 KvImage *image);
-
 /* ---- image.c ---- */
+extern void kv_image_gucs(void);	/* settings of this module, in test builds */
 /*
  * In recovery of a shard: record the files that its newest image names; at level 'none' the
- * image's value files belong to the shard.  A damaged image is logged, counts as none, and is
- * soon replaced.
+ * image's value files belong to the shard.
  */
-extern void kv_shard_load_image(KvStore *store, uint32 shard_id, const KvFoundFile *files,
-								int n, const KvManifest *manifest);
+extern void kv_shard_load_image(KvStore *store, const KvVersions *versions, uint32 shard_id,
+								const KvManifest *manifest);
+/*
+ * Has the shard changed since its image, or is something to be released after one?  Not if the
+ * round has carried what was new.
+ */
+extern bool kv_shard_needs_image(KvStore *store, uint32 shard_id, uint32 round);
 /*
  * Make the state of n shards durable, and record that.  covers: see image.c's head.  ERROR if
  * one cannot be: then the previous images of all n count.
@@ -174,75 +157,72 @@ extern void kv_shard_load_image(KvStore *store, uint32 shard_id, const KvFoundFi
 extern void kv_shards_image(KvStore *store, const uint32 *shards, int n, uint64 covers,
 							KvCheckpointerStats *stats);
 /*
+ * At level 'full': append to the version log what the open write buffers of shards have that are
+ * otherwise unchanged since their images, if it is little.  These shards need no image in this
+ * round of the checkpointer.  Durable on return.  ERROR if it cannot be.
+ */
+extern void kv_shards_carry(KvStore *store, uint32 round, KvCheckpointerStats *stats);
+/*
  * Remove files that only older images have kept, and unneeded retired value files.  In the
  * process that makes images.
  */
 extern void kv_shards_release(KvStore *store, const uint32 *shards, int n);
 
-/* ---- imaged.c ---- */
-/* NULL: no shard has had an image; ERROR if damaged. */
-extern KvImaged *kv_imaged_read(const KvStore *store);
-extern bool kv_imaged_has(const KvImaged *imaged, uint32 shard_id);
-/* The newest map whose shards all have their images, as recorded; imaged NULL: 0. */
-extern uint32 kv_imaged_map(const KvImaged *imaged);
-/*
- * The store is open, and all shards of its map of this number have their images.  Durable on
- * return.
- */
-extern void kv_imaged_write(KvStore *store, uint32 number);
-extern void kv_imaged_forget(const KvStoreKey *key);	/* in a backup's copy: images may go */
-
 /* ---- mapback.c ---- */
 /*
- * The map of a store that begins at its images, palloc'd: the newest one whose shards all have
- * their image.  ERROR if there was one and it is missing.
+ * In recovery: the map of a store that begins at its images, palloc'd.  Newer maps are dropped
+ * from the version log, and files of shards that are not in the map are removed.
  */
-extern KvMap *kv_map_choose(const KvStore *store, const KvImaged *imaged);
-extern KvMap *kv_map_newest(const KvStore *store);	/* of a trusted store; palloc'd */
+extern KvMap *kv_map_set_back(KvStore *store, const KvVersions *versions);
 /*
- * At level 'none': how many entries have shards of later maps got since they were created,
+ * In the postmaster: how many entries have shards of later maps got since they were created,
  * except those in trusted write buffers?  Approximate if key logs are damaged.
  */
 extern uint32 kv_map_entries_after(const KvStore *store, const KvMap *map);
-/* Remove all other maps, and files of shards that are not in this one. */
+/* Remove files of shards that are not in this map; ERROR if some cannot be. */
 extern void kv_map_keep_only(const KvStore *store, const KvMap *map);
 extern bool kv_map_has_others(const KvStore *store, const KvMap *map);	/* are there any? */
-/* In the process that makes images: make a map durable, unless it is the first. */
-extern void kv_map_sync(KvStore *store, uint32 number);
 /* Have all shards of the store's map images that were captured since their bounds changed? */
 extern bool kv_map_is_imaged(KvStore *store);
 /*
- * The process that makes images has made some of the store: write its file "imaged" if that is
- * due, and remove files of the previous map, if that is allowed.
+ * The process that makes images has made some of the store: remove files of the previous map,
+ * and rewrite the version log, if that is due and allowed.
  */
 extern void kv_map_look(KvStore *store);
 
 /* ---- imageback.c ---- */
+/* The image of a shard that has none. */
+extern void kv_image_make_empty(KvImage *image);
 /*
- * These functions get the shard's files in files[n]; had_image: the file "imaged" says that
- * there was an image.  ERROR, and nothing is changed, if the image or a file that it names is
+ * These functions get the shard's files in files[n], and the number of the map that has last
+ * changed its bounds.  ERROR, and nothing is changed, if the image or a file that it names is
  * missing or damaged.
  *
  * kv_shard_set_back, in recovery: leave the shard's files as in its newest image.  False: the
- * shard was never used, and nothing is set.  Else *manifest is the shard's, and its logs end at
- * *log_end of *last_log.
+ * shard was never used, and nothing is set.
  */
-extern bool kv_shard_set_back(const KvStore *store, uint32 shard_id, const KvFoundFile *files,
-							  int n, bool had_image, KvManifest *manifest, uint32 *last_log,
-							  uint64 *log_end);
+extern bool kv_shard_set_back(const KvStore *store, const KvVersions *versions, uint32 shard_id,
+							  uint32 since, const KvFoundFile *files, int n, KvImage *image);
 /*
- * In the postmaster, in a backup's copy: remove all images except the one to which the copy can
- * be set back, or all if there is none.
+ * In the postmaster, in a backup's copy: the image to which the shard can be set back.  False:
+ * there is none.
  */
-extern void kv_shard_choose_image(const KvStore *store, uint32 shard_id,
-								  const KvFoundFile *files, int n,
-								  const KvBackupLabel *label);
+extern bool kv_shard_choose_image(const KvStore *store, const KvVersions *versions,
+								  uint32 shard_id, const KvBackupLabel *label, KvImage *image);
+/* The same: ERROR unless all files exist that the shard's image names.  copied: by a backup. */
+extern void kv_shard_require_image(const KvStore *store, const KvVersions *versions,
+								   uint32 shard_id, uint32 since, bool copied);
 /*
  * In the postmaster, at wal level 'none': the shard's files after its newest image are not
- * trusted.  Its manifest then tells recovery to salvage those files, and that so many entries
- * are lost in addition to those of its write buffers.
+ * trusted.  *image is that image, with files that tell recovery to salvage what follows it, and
+ * that so many entries are lost in addition to those of its write buffers.  False: the shard was
+ * never used.
  */
-extern void kv_shard_set_unverified(const KvStore *store, uint32 shard_id, const KvFoundFile *files,
-									int n, bool had_image, uint32 lost);
+extern bool kv_shard_set_unverified(const KvStore *store, const KvVersions *versions,
+									uint32 shard_id, uint32 since, const KvFoundFile *files,
+									int n, uint32 lost, KvImage *image);
+/* Remove the files that this image does not name, except logs that follow it. */
+extern void kv_shard_remove_others(const KvStore *store, uint32 shard_id, KvImage *image,
+								   const KvFoundFile *files, int n);
 
 #endif							/* KV_DURABLE_H */

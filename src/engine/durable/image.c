@@ -2,10 +2,10 @@
  * image.c
  *		Images: the durable state of a shard, as a checkpoint needs it.
  *
- * An image is a small file in the directory of the shard's manifest.  It has a manifest as it
- * was at one moment, and where the key logs ended then (imagefile.c).  Images of a shard are
- * numbered.  Every file that one names is on the device up to there, and stays until the next
- * image exists, so after a power loss the shard can be set back to it.  Between two images
+ * An image of a shard is a mark in the version log of its store (version/version.h).  It lists the
+ * shard's files as they were at one moment, and says where the key logs ended then.  Images of a
+ * shard are numbered.  Every file that one names is on the device up to there, and stays until the
+ * next image is durable, so after a power loss the shard can be set back to it.  Between two images
  * nothing of a shard is synced.
  *
  * The steps of making images (kv_shards_image), in which each shard's lock is held only to
@@ -17,23 +17,29 @@
  *				failed to write back pages of the buffer file, from which they came
  *	3. sync		value files that are not yet durable, logs, and runs that the previous
  *				image did not name; new entries of logs are read and verified
- *	4. write	the image file, durably, directory included; before it the map that has
- *				the shard with these bounds
- *	5. release	unlink the previous image, and files that only it named; and value files
- *				that had left the list before the image was captured (shard/retired.c)
+ *	4. append	the marks, after the directory was synced if they name new files; then the
+ *				version log is synced
+ *	5. release	unlink files that only the previous image named, and value files that had left
+ *				the list before the image was captured (shard/retired.c)
  *
  * Shards of a store go through these steps together.  Files that are synced at once
- * (kv_io_sync_files) cost the file system one commit, and a directory is synced once for all of
- * them.  In step 4 all images are synced under temporary names before the first is renamed.
- * After a power cut between the renames some shards have the new image and some the previous
- * one; both are complete, because nothing is released until the directory has been synced.
+ * (kv_io_sync_files) cost the file system one commit, and the directory and the version log are
+ * synced once for all of them.  Their marks are one append, which counts whole or not at all.
+ * Nothing is released before it is durable, so the previous images are complete until then.
+ *
+ * A shard that differs from its image only by what its open write buffer has needs none of this
+ * (kv_shards_carry).  Those versions are appended to the version log with their values, and one
+ * sync serves all such shards.  They add to the image with that number, and recovery writes them
+ * again as redo would.  They serve the checkpoint as an image does, because the buffer is read
+ * under the shard's lock after the checkpoint's redo pointer was seen.  When anything else of the
+ * shard changes, the next checkpoint makes an image, and they count no more.  Level full only: at
+ * keys the WAL names the addresses of values, and redo does not write them.
  *
  * While base backups run nothing is released, and unreleased files are leftovers until they
  * have ended.  So a copy has all files of the image that was the newest when its backup began.
  * Later images may name files that the copy lacks.  They are distinguished by what they cover:
  * the redo pointer of the checkpoint that waits for the image, or one more if none does.  The
- * newest image that covers no more than the backup's redo pointer is the right one.  So no
- * older image outlives a newer one.
+ * newest image that covers no more than the backup's redo pointer is the right one.
  *
  * An image may be newer than the redo pointer from which the WAL is replayed.  That does no
  * harm: a version that redo writes again is newer than its former self and identical.
@@ -48,6 +54,7 @@
 #include <unistd.h>
 
 #include "nodes/bitmapset.h"
+#include "utils/guc.h"
 
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
@@ -59,6 +66,31 @@
 #include "engine/shard/retired.h"
 #include "engine/shard/shard.h"
 #include "engine/buffer/buffer.h"
+#include "engine/version/version.h"
+
+/*
+ * At most so much of a shard is carried; one append has at most so many shards, or about so many
+ * bytes.
+ */
+#define KV_MOST_CARRIED		64	/* kB */
+#define KV_CARRIED_SHARDS	4096
+/* nothing is carried by a log with so many bytes that do not count */
+#define KV_CARRIED_LOG		(64 * 1024 * 1024)
+#define KV_CARRIED_BATCH	(8 * 1024 * 1024)
+
+static int	most_carried = KV_MOST_CARRIED;
+
+void
+kv_image_gucs(void)
+{
+#ifdef KVFDW_FAULTS
+	DefineCustomIntVariable("kvfdw.test_carried",
+							"Sets how much of a shard the version log carries at most.",
+							"For tests only.",
+							&most_carried, KV_MOST_CARRIED, 0, KV_MOST_CARRIED,
+							PGC_SIGHUP, GUC_UNIT_KB, NULL, NULL, NULL);
+#endif
+}
 
 /* An image that is being made. */
 typedef struct KvImageWork
@@ -101,8 +133,8 @@ same_runs(const KvShardFiles *a, const KvShardFiles *b)
 }
 
 /*
- * At recovery, level 'none': keep value files that the image lists and the manifest does not
- * have. They left the list since, or entries that are still to be read name them and put them
+ * At recovery, level 'none': keep value files that the image lists and the newest FILES edit does
+ * not have. They left the list since, or entries that are still to be read name them and put them
  * into it.
  */
 static void
@@ -123,7 +155,7 @@ keep_value_files(KvStore *store, uint32 shard_id, const KvImage *image)
 }
 
 void
-kv_shard_load_image(KvStore *store, uint32 shard_id, const KvFoundFile *files, int n,
+kv_shard_load_image(KvStore *store, const KvVersions *versions, uint32 shard_id,
 					const KvManifest *manifest)
 {
 	KvShard    *shard = kv_shard(store, shard_id);
@@ -133,7 +165,7 @@ kv_shard_load_image(KvStore *store, uint32 shard_id, const KvFoundFile *files, i
 	shard->durable.log = 0;
 	shard->durable.number = shard->durable.map = 0;
 	shard->durable.leftovers = false;
-	if (!kv_image_read_newest(&store->key, shard_id, files, n, LOG, &image))
+	if (!kv_versions_mark(versions, shard_id, shard->place.bounds_since, &image))
 		return;
 	name_files(&image, &shard->durable.images[KV_IMAGE_LAST]);
 	shard->durable.number = image.number;
@@ -144,7 +176,7 @@ kv_shard_load_image(KvStore *store, uint32 shard_id, const KvFoundFile *files, i
 	/* a shard that is set back to the image continues there */
 	kv_volume_note(store, image.manifest.next_address);
 
-	/* keep the value files that the image names, although the manifest may not need them */
+	/* keep the value files that the image names, although the shard may not need them */
 	if (store->shape.wal == KV_WAL_NONE && !(manifest->files.flags & KV_MANIFEST_SALVAGE))
 		keep_value_files(store, shard_id, &image);
 	pfree(image.manifest.value_files);
@@ -154,43 +186,83 @@ kv_shard_load_image(KvStore *store, uint32 shard_id, const KvFoundFile *files, i
 		(same_runs(&image.manifest.files, &manifest->files) ? 1 : 0);
 }
 
-/* Is the shard unchanged since its newest image?  The lock is held. */
+/*
+ * Is the shard unchanged since its newest image, except for what its open buffer has?  The lock
+ * is held.
+ */
 static bool
-is_clean(KvShard *shard)
+files_are_clean(const KvShard *shard)
 {
-	if (shard->place.bounds_since == KV_NOT_IN_MAP)
-		return true;
-	if (shard->place.bounds_since > shard->durable.map)
-		return false;
-	if ((shard->buffers.open >= 0 && kv_buffers[shard->buffers.open].nentries > 0) ||
-		shard->buffers.sealed >= 0 || kv_retired_wants_image(shard))
+	if (shard->place.bounds_since > shard->durable.map || shard->buffers.sealed >= 0 ||
+		kv_retired_wants_image(shard))
 		return false;
 	if (shard->durable.log == 0)
 		return shard->files.first_log == 1 && shard->log.number == 1 &&
 			shard->files.base_run == 0 &&
 			shard->files.nunfrozen == 0 && shard->log.tail == sizeof(KvLogHeader);
 	return shard->durable.log == shard->log.number && shard->durable.tail == shard->log.tail &&
-		shard->durable.generation == pg_atomic_read_u32(&shard->generation);
+		shard->durable.generation == pg_atomic_read_u32(&unconstify(KvShard *, shard)->generation);
+}
+
+/* Is the shard unchanged since its newest image, or all else carried?  The lock is held. */
+static bool
+is_clean(const KvShard *shard)
+{
+	const KvWriteBuffer *open = shard->buffers.open >= 0 ? &kv_buffers[shard->buffers.open] : NULL;
+
+	if (shard->place.bounds_since == KV_NOT_IN_MAP)
+		return true;
+	return files_are_clean(shard) &&
+		(open == NULL || open->nentries == 0 ||
+		 (open->sequence == shard->durable.carried_sequence &&
+		  open->nentries == shard->durable.carried));
+}
+
+bool
+kv_shard_needs_image(KvStore *store, uint32 shard_id, uint32 round)
+{
+	KvShard    *shard = kv_shard(store, shard_id);
+	bool		needs;
+
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	needs = (!is_clean(shard) && (shard->durable.carried_round != round ||
+								  shard->place.bounds_since > shard->durable.map)) ||
+		shard->durable.wanted || shard->durable.leftovers || shard->retired.n > 0;
+	LWLockRelease(&shard->lock);
+	return needs;
 }
 
 /*
- * A failed attempt may have given its image the name already.  The files that it names are kept
- * only until the next capture, so it is unlinked before that.  The previous image still counts,
- * and all files that it names exist.
+ * A failed attempt may have appended its mark, and the sync of that has failed.  The files that it
+ * names are kept only until the next capture, so before that the previous mark becomes the newest
+ * again.  All files that it names exist.
  */
 static void
-unlink_failed(KvStore *store, uint32 shard_id)
+repeat_mark(KvStore *store, uint32 shard_id)
 {
 	const KvShard *shard = kv_shard(store, shard_id);
-	const char *path;
-	int			err;
+	uint32		number = shard->durable.number;
+	KvVersions *versions;
+	KvImage		image;
+	KvEdit		edit;
 
 	if (!shard->durable.images[KV_IMAGE_NEXT].valid)
 		return;
-	path = kv_path_image(&store->key, shard_id, shard->durable.number + 1);
-	err = kv_io_unlink(path);
-	if (err != 0 && err != ENOENT)
-		kv_io_error(ERROR, err, path, "remove");
+	versions = kv_version_log_read(store);
+	if (kv_versions_mark_before(versions, shard_id, 0, &image))
+	{
+		/* if it is the newest already, because this was tried before, it may not be durable */
+		for (int newer = 1; number > 0 && image.number != number; newer++)
+		{
+			if (!kv_versions_mark_before(versions, shard_id, newer, &image))
+				elog(ERROR, "mark %u of kvfdw shard %u is missing", number, shard_id);
+		}
+		if (number == 0)
+			kv_image_make_empty(&image);
+		edit = kv_edit_of_mark(shard_id, &image);
+		kv_version_log_append(store, &edit, 1, true);
+	}
+	kv_versions_free(versions);
 }
 
 /* Step 1, of work->shard_id.  False: there is nothing to do. */
@@ -203,7 +275,7 @@ capture(KvStore *store, KvImageWork *work)
 	bool		dirty;
 
 	memset(image, 0, sizeof(*image));
-	unlink_failed(store, shard_id);
+	repeat_mark(store, shard_id);
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	shard->durable.wanted = false;
 	dirty = !is_clean(shard);
@@ -345,15 +417,14 @@ sync_files(const KvStore *store, List *to_sync)
 	list_free_deep(to_sync);
 }
 
-/* Step 5: unlink the previous image, and files that only it named. */
+/* Step 5: unlink files that only the previous image named. */
 static void
-release_image(KvStore *store, uint32 shard_id, uint32 image, const KvShardFiles *old)
+release_image(KvStore *store, uint32 shard_id, const KvShardFiles *old)
 {
 	uint32		first_log = kv_shard(store, shard_id)->files.first_log;
 	uint32		runs[KV_MAX_UNFROZEN + 1];
 	int			nruns = kv_files_runs(old, runs);
 
-	(void) kv_io_unlink(kv_path_image(&store->key, shard_id, image));
 	for (int i = 0; i < nruns; i++)
 		kv_file_release(store, shard_id, KV_FILE_RUN, runs[i]);
 	for (uint32 log = old->first_log; log < first_log; log++)
@@ -398,59 +469,62 @@ kv_shards_release(KvStore *store, const uint32 *shards, int n)
 		kv_retired_release(store, shards[i]);
 }
 
-/* The temporary name of an image. */
-static const char *
-temporary_of(const KvStoreKey *key, const KvImageWork *work)
+/* Does an image name files whose names may not be durable yet? */
+static bool
+has_new_names(const KvShard *shard, const KvImageWork *work)
 {
-	static char path[MAXPGPATH];
+	const KvShardFiles *files = &work->image.manifest.files;
+	const KvImageFiles *before = &shard->durable.images[KV_IMAGE_LAST];
+	uint32		runs[KV_MAX_UNFROZEN + 1];
+	int			nruns = kv_files_runs(files, runs);
 
-	snprintf(path, sizeof(path), "%s.tmp",
-			 kv_path_image(key, work->shard_id, work->image.number));
-	return path;
+	if (!before->valid || work->image.last_log > shard->durable.log)
+		return true;
+	for (int i = 0; i < nruns; i++)
+	{
+		if (!kv_files_name_run(&before->files, runs[i]))
+			return true;
+	}
+	for (int i = 0; i < work->nunsynced; i++)
+	{
+		if (!work->unsynced[i].named)
+			return true;
+	}
+
+	/* the last log is created with its first batch */
+	return shard->durable.tail <= sizeof(KvLogHeader);
 }
 
 /* Step 4. */
 static void
-write_images(KvStore *store, KvImageWork *work, int n, uint64 covers)
+append_marks(KvStore *store, KvImageWork *work, int n, uint64 covers)
 {
-	const KvStoreKey *key = &store->key;
-	char	   *directory = pstrdup(kv_path_store(key));
-	KvIoNew    *files = palloc(n * sizeof(KvIoNew));
+	KvEdit	   *edits = palloc(n * sizeof(KvEdit));
+	bool		names = false;
 
 	for (int i = 0; i < n; i++)
 	{
+		const KvShard *shard = kv_shard(store, work[i].shard_id);
 		KvImage    *image = &work[i].image;
 
 		image->covers = covers;
-		image->number = kv_shard(store, work[i].shard_id)->durable.number + 1;
-		files[i].data = kv_image_bytes(key, work[i].shard_id, image, &files[i].len);
-		files[i].path = pstrdup(temporary_of(key, &work[i]));
-		kv_map_sync(store, image->map_number);
+		image->number = shard->durable.number + 1;
+		edits[i] = kv_edit_of_mark(work[i].shard_id, image);
+		names |= has_new_names(shard, &work[i]);
 	}
-	kv_io_create_durable(files, n);
-	for (int i = 0; i < n; i++)
-	{
-		pfree(unconstify(void *, files[i].data));
-		pfree(unconstify(char *, files[i].path));
-	}
-	pfree(files);
 
-	/* names of runs, logs and value files are durable before an image names them */
-	kv_io_sync_directory(directory);
-	if (OidIsValid(store->shape.tablespace) || store->shape.moved_lsn != 0)
-		kv_values_sync_names(key);
-	for (int i = 0; i < n; i++)
+	/* names of runs, logs and value files are durable before a mark names them */
+	if (names)
 	{
-		const char *temporary = temporary_of(key, &work[i]);
-		int			err = kv_io_rename(temporary,
-									   kv_path_image(key, work[i].shard_id, work[i].image.number));
-
-		if (err != 0)
-			kv_io_error(ERROR, err, temporary, "rename");
-		KV_STOP_POINT("image_renamed");
+		kv_io_sync_directory(kv_path_store(&store->key));
+		if (OidIsValid(store->shape.tablespace) || store->shape.moved_lsn != 0)
+			kv_values_sync_names(&store->key);
 	}
-	kv_io_sync_directory(directory);
-	pfree(directory);
+	KV_STOP_POINT("image_named");
+	kv_version_log_append(store, edits, n, true);
+	for (int i = 0; i < n; i++)
+		pfree(unconstify(char *, edits[i].body));
+	pfree(edits);
 }
 
 /* The image is durable: it counts from here on.  Step 5 for the previous one. */
@@ -471,8 +545,6 @@ install_image(KvStore *store, const KvImageWork *work)
 	shard->durable.tail = image->log_tail;
 	shard->durable.generation = work->generation;
 	LWLockRelease(&shard->lock);
-	if (image->number == 1)
-		store->images.stale = true;
 
 	/*
 	 * a backup of a standby waits for no checkpoint, and may just have begun; older images are
@@ -480,10 +552,132 @@ install_image(KvStore *store, const KvImageWork *work)
 	 */
 	kv_backups_look();
 	if (before.valid && !shard->durable.leftovers && !kv_backups_run())
-		release_image(store, work->shard_id, image->number - 1, &before.files);
+		release_image(store, work->shard_id, &before.files);
 	else
 		shard->durable.leftovers = true;
 }
+
+/* ---- shards that need no file ---- */
+
+/* Does the open buffer have all of its values itself? */
+static bool
+has_all_values(int i)
+{
+	const KvWriteBuffer *buffer = &kv_buffers[i];
+	const char *entries = kv_buffer_entries(i);
+
+	for (uint32 at = 0; at < buffer->entry_used;)
+	{
+		const KvLogEntry *entry = (const KvLogEntry *) (entries + at);
+
+		if (entry->len > 0 &&
+			(KV_LOCATION_ADDRESS(entry->location) < buffer->base ||
+			 KV_LOCATION_ADDRESS(entry->location) >= buffer->base + buffer->value_used))
+			return false;
+		at += KV_LOG_ENTRY_SIZE(entry->keylen);
+	}
+	return true;
+}
+
+/* A shard of which something is carried. */
+typedef struct KvCarrying
+{
+	uint32		shard_id;
+	uint64		sequence;		/* of its open buffer */
+	uint32		nentries;
+} KvCarrying;
+
+/* Take what the shard's open buffer has, if it is little and all that is new.  False: it is not. */
+static bool
+take_carried(KvStore *store, uint32 shard_id, KvCarrying *one, KvEdit *edit)
+{
+	KvShard    *shard = kv_shard(store, shard_id);
+	const KvWriteBuffer *buffer;
+	bool		takes;
+
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	buffer = shard->buffers.open >= 0 ? &kv_buffers[shard->buffers.open] : NULL;
+	takes = buffer != NULL && buffer->nentries > 0 && !shard->durable.wanted &&
+		shard->place.bounds_since != KV_NOT_IN_MAP &&
+		!is_clean(shard) && files_are_clean(shard) &&
+		buffer->entry_used + buffer->value_used <= (Size) most_carried * 1024 &&
+		has_all_values(shard->buffers.open);
+	if (takes)
+	{
+		KvCarried	carried = {
+			.number = shard->durable.number,
+			.map_number = shard->durable.map,
+			.incarnation = kv_buffer_header(shard->buffers.open)->incarnation,
+			.base = buffer->base,
+			.entry_bytes = buffer->entry_used,
+			.value_bytes = buffer->value_used,
+			.entries = kv_buffer_entries(shard->buffers.open),
+			.values = kv_buffer_values(shard->buffers.open)
+		};
+
+		*edit = kv_edit_of_carried(shard_id, &carried);
+		*one = (KvCarrying) {shard_id, buffer->sequence, buffer->nentries};
+	}
+	LWLockRelease(&shard->lock);
+	return takes;
+}
+
+/* Append what was taken, and record that. */
+static void
+append_carried(KvStore *store, KvCarrying *carrying, KvEdit *edits, int n, uint32 round,
+			   KvCheckpointerStats *stats)
+{
+	if (n == 0)
+		return;
+	kv_wal_flush();
+	kv_version_log_append(store, edits, n, true);
+	for (int i = 0; i < n; i++)
+	{
+		KvShard    *shard = kv_shard(store, carrying[i].shard_id);
+
+		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+		shard->durable.carried_sequence = carrying[i].sequence;
+		shard->durable.carried = carrying[i].nentries;
+		shard->durable.carried_round = round;
+		LWLockRelease(&shard->lock);
+		stats->bytes += edits[i].len;
+		pfree(unconstify(char *, edits[i].body));
+	}
+	stats->shards += n;
+}
+
+void
+kv_shards_carry(KvStore *store, uint32 round, KvCheckpointerStats *stats)
+{
+	KvCarrying *carrying;
+	KvEdit	   *edits;
+	int			n = 0;
+	Size		bytes = 0;
+
+	/* while a backup runs the log is not rewritten, and grows by what is carried */
+	if (store->shape.wal != KV_WAL_FULL ||
+		store->versions.end > 2 * store->versions.least + KV_CARRIED_LOG)
+		return;
+	carrying = palloc(KV_CARRIED_SHARDS * sizeof(KvCarrying));
+	edits = palloc(KV_CARRIED_SHARDS * sizeof(KvEdit));
+	kv_each_shard(store, i)
+	{
+		if (!take_carried(store, i, &carrying[n], &edits[n]))
+			continue;
+		bytes += edits[n++].len;
+		if (n < KV_CARRIED_SHARDS && bytes < KV_CARRIED_BATCH)
+			continue;
+		append_carried(store, carrying, edits, n, round, stats);
+		n = bytes = 0;
+		kv_interrupts();
+	}
+	append_carried(store, carrying, edits, n, round, stats);
+	KV_STOP_POINT("image_carried");
+	pfree(edits);
+	pfree(carrying);
+}
+
+/* ---- all steps ---- */
 
 void
 kv_shards_image(KvStore *store, const uint32 *shards, int n, uint64 covers,
@@ -512,7 +706,7 @@ kv_shards_image(KvStore *store, const uint32 *shards, int n, uint64 covers,
 		kv_io_require_write_back(KV_BUFFER_FILE_PATH);
 		sync_files(store, to_sync);
 		KV_STOP_POINT("image_synced");
-		write_images(store, work, nwork, covers);
+		append_marks(store, work, nwork, covers);
 		KV_STOP_POINT("image_written");
 		for (int i = 0; i < nwork; i++)
 		{

@@ -5,26 +5,27 @@
  * A shard of a store whose versions are in the WAL begins at its newest image whenever its
  * store is opened for the first time since the start (restart/trust.c).  The image was synced
  * with all files that it names; nothing else in the directory is read.  Newer runs and logs are
- * removed, the last log is cut where the image says that it ended, and the manifest is the
- * image's.  Redo writes again what was there.  Going back is idempotent, so after an
- * interruption it is simply repeated.
+ * removed, and the last log is cut where the image says that it ended.  Redo writes again what
+ * was there.  Going back is idempotent, so after an interruption it is simply repeated.
  *
- * A shard without an image is empty; imaged.c says whether one is missing.  Nothing is removed
- * before all files that the image names have been found.
+ * A shard whose bounds never changed and that has no image is empty.  Nothing is removed before
+ * all files that the image names have been found.
  *
  * At level 'none' logs and runs after the image may hold all data.  After a start that cannot
- * trust them a shard is set back unverified: its newest image is the manifest, marked SALVAGE.
- * The logs that follow stay, and recovery keeps the valid part of them.
+ * trust them a shard is set back unverified: its files are those of its newest image, marked
+ * SALVAGE.  The logs that follow stay, and recovery keeps the valid part of them.
  *
- * A copy made by a backup may have several images, and parts of files that newer ones name.
+ * The version log of a backup's copy may have several images, and the copy parts of the files that
+ * newer ones name.
  * The complete one is the newest that covers no more than the redo pointer of the backup's
  * label.  If there is none, and the backup was taken of a primary, whose checkpoint had then
  * just been made, the shard was empty.
  *
- * A standby, and the source of pg_rewind, may have been ahead.  Then the oldest image is newer
- * than the start of the backup, which is as good, unless it is the shard's first, and was made
- * during the backup: then files of it may be missing.  While pg_rewind runs files are removed,
- * and shards of before a split with them: there each image that existed must be complete.
+ * A standby, and the source of pg_rewind, may have been ahead, and may have removed files of that
+ * image before the copy was noticed.  Then the oldest complete image that is newer counts, which
+ * is as good.  If there is none, the shard was empty, provided that its first image was made during
+ * the backup.  While pg_rewind runs files are removed, and shards of before a split with them:
+ * there each image that existed must be complete.
  */
 #include "postgres.h"
 
@@ -105,9 +106,8 @@ has_files(const KvStoreKey *key, uint32 shard_id, const KvImage *image)
 	return complete;
 }
 
-/* Make the image of a shard that has none. */
-static void
-make_empty(KvImage *image)
+void
+kv_image_make_empty(KvImage *image)
 {
 	memset(image, 0, sizeof(*image));
 	image->manifest.files.next_run = image->manifest.files.first_log = image->last_log = 1;
@@ -133,12 +133,6 @@ remove_others(const KvStoreKey *key, KvImage *image, const KvFoundFile *files, i
 
 		switch (file->kind)
 		{
-			case KV_FILE_MANIFEST:
-				stays = true;
-				break;
-			case KV_FILE_IMAGE:
-				stays = file->number == image->number;
-				break;
 			case KV_FILE_RUN:
 				stays = kv_files_name_run(named, file->number);
 				named->next_run = Max(named->next_run, file->number + 1);
@@ -158,20 +152,11 @@ remove_others(const KvStoreKey *key, KvImage *image, const KvFoundFile *files, i
 	pfree(directory);
 }
 
-/* Make this the shard's manifest, unless it is already. */
-static void
-put_manifest(const KvStoreKey *key, uint32 shard_id, KvManifest *manifest)
+void
+kv_shard_remove_others(const KvStore *store, uint32 shard_id, KvImage *image,
+					   const KvFoundFile *files, int n)
 {
-	Size		present_len;
-	char       *present = kv_io_slurp(kv_path_manifest(key, shard_id), &present_len);
-	Size		len;
-	char       *bytes = kv_manifest_bytes(key, shard_id, manifest, &len);
-
-	if (present == NULL || len != present_len || memcmp(present, bytes, len) != 0)
-		kv_manifest_write(key, shard_id, manifest);
-	if (present != NULL)
-		pfree(present);
-	pfree(bytes);
+	remove_others(&store->key, image, files, n, true);
 }
 
 /* All that was ever written to the open value file counts as used. */
@@ -192,136 +177,112 @@ use_all_written(const KvStore *store, KvManifest *manifest)
 
 /* ---- going back ---- */
 
-/*
- * The shard's newest image, or that of an empty one; false: the shard was never used.
- * had_image: the store's file "imaged" says that there is one.
- */
+/* The shard's newest image, or that of an empty one; false: the shard was never used. */
 static bool
-find_image(const KvStoreKey *key, uint32 shard_id, const KvFoundFile *files, int n,
-		   bool had_image, KvImage *image)
+find_image(const KvVersions *versions, uint32 shard_id, uint32 since, int nfiles, KvImage *image)
 {
-	if (kv_image_read_newest(key, shard_id, files, n, ERROR, image))
+	if (kv_versions_mark(versions, shard_id, since, image))
 		return true;
-	if (had_image)
-		kv_io_raise_missing(psprintf("%s/%05x.*.image", kv_path_store(key), shard_id));
-	if (n == 0)
+	if (since > 0)
+		kv_versions_raise_damaged(&versions->key, versions->number,
+								  psprintf("It has no mark of shard %u.", shard_id));
+	if (nfiles == 0)
 		return false;
-	make_empty(image);
+	kv_image_make_empty(image);
 	return true;
 }
 
 bool
-kv_shard_set_back(const KvStore *store, uint32 shard_id, const KvFoundFile *files, int n,
-				  bool had_image, KvManifest *manifest, uint32 *last_log, uint64 *log_end)
+kv_shard_set_back(const KvStore *store, const KvVersions *versions, uint32 shard_id, uint32 since,
+				  const KvFoundFile *files, int n, KvImage *image)
 {
 	const KvStoreKey *key = &store->key;
-	KvImage image;
 	struct stat info;
 
-	if (!find_image(key, shard_id, files, n, had_image, &image))
+	if (!find_image(versions, shard_id, since, n, image))
 		return false;
-	require_files(key, shard_id, &image, false);
-	remove_others(key, &image, files, n, false);
-	if (image.log_tail == sizeof(KvLogHeader))
-		kv_log_make_empty(key, shard_id, image.last_log);
-	else if (stat(kv_path_log(key, shard_id, image.last_log), &info) == 0 &&
-			 info.st_size > image.log_tail)
-		kv_io_cut(kv_path_log(key, shard_id, image.last_log), image.log_tail);
+	require_files(key, shard_id, image, false);
+	remove_others(key, image, files, n, false);
+	if (image->log_tail == sizeof(KvLogHeader))
+		kv_log_make_empty(key, shard_id, image->last_log);
+	else if (stat(kv_path_log(key, shard_id, image->last_log), &info) == 0 &&
+			 info.st_size > image->log_tail)
+		kv_io_cut(kv_path_log(key, shard_id, image->last_log), image->log_tail);
 
 	/* redo must not overwrite values that only the WAL names */
 	if (store->shape.wal == KV_WAL_KEYS)
-		use_all_written(store, &image.manifest);
-	put_manifest(key, shard_id, &image.manifest);
-	*manifest = image.manifest;
-	*last_log = image.last_log;
-	*log_end = image.log_tail;
+		use_all_written(store, &image->manifest);
 	return true;
 }
 
-/* The manifest of a shard, if it exists and is valid: after a power loss it may not be. */
-static bool
-read_noted(const KvStoreKey *key, uint32 shard_id, const KvFoundFile *files, int n,
-		   KvManifest *manifest)
+bool
+kv_shard_set_unverified(const KvStore *store, const KvVersions *versions, uint32 shard_id,
+						uint32 since, const KvFoundFile *files, int n, uint32 lost,
+						KvImage *image)
 {
-	for (int i = 0; i < n; i++)
-	{
-		const char *path = kv_path_manifest(key, shard_id);
-		char	   *bytes;
-		Size		len;
-
-		if (files[i].kind != KV_FILE_MANIFEST || (bytes = kv_io_slurp(path, &len)) == NULL)
-			continue;
-		return kv_manifest_parse(key, shard_id, path, bytes, len, manifest) == NULL;
-	}
-	return false;
-}
-
-void
-kv_shard_set_unverified(const KvStore *store, uint32 shard_id, const KvFoundFile *files, int n,
-						bool had_image, uint32 lost)
-{
-	const KvStoreKey *key = &store->key;
-	KvImage image;
+	KvShardFiles *named = &image->manifest.files;
 	KvManifest	noted;
 
-	lost += kv_buffers_lost(key, shard_id);
+	lost += kv_buffers_lost(&store->key, shard_id);
 
 	/* an interrupted start has counted more, and may have removed them */
-	if (read_noted(key, shard_id, files, n, &noted) && (noted.files.flags & KV_MANIFEST_SALVAGE))
+	if (kv_versions_files(versions, shard_id, &noted) && (noted.files.flags & KV_MANIFEST_SALVAGE))
 		lost = Max(lost, noted.files.lost);
-	if (!find_image(key, shard_id, files, n, had_image, &image))
+	if (!find_image(versions, shard_id, since, n, image))
 	{
 		if (lost == 0)
-			return;				/* never used */
-		make_empty(&image);
+			return false;
+		kv_image_make_empty(image);
 	}
-	require_files(key, shard_id, &image, false);
-	remove_others(key, &image, files, n, true);
-	image.manifest.files.flags |= KV_MANIFEST_SALVAGE;
-	image.manifest.files.lost = lost;
-	kv_manifest_write(key, shard_id, &image.manifest);
-}
-
-/* The image to which a copy made by a backup can be set back; false: there is none. */
-static bool
-choose(const KvStoreKey *key, uint32 shard_id, const KvFoundFile *files, int n,
-	   const KvBackupLabel *label, KvImage *image)
-{
-	uint64		redo = label->redo;
-	bool		found = false;
-
+	require_files(&store->key, shard_id, image, false);
 	for (int i = 0; i < n; i++)
 	{
-		KvImage one;
-
-		if (files[i].kind != KV_FILE_IMAGE ||
-			!kv_image_read(key, shard_id, files[i].number, ERROR, &one))
-			continue;
-		if (!found ||
-			(one.covers <= redo ? image->covers > redo || one.number > image->number :
-			 image->covers > redo && one.number < image->number))
-			*image = one;
-		found = true;
+		/* numbers of runs that will be removed are not used again */
+		if (files[i].kind == KV_FILE_RUN)
+			named->next_run = Max(named->next_run, files[i].number + 1);
 	}
-	if (!found || image->covers <= redo)
-		return found;
-	if (label->of_primary)
-		return false;
-	return image->number > 1 || label->rewound || has_files(key, shard_id, image);
+	named->flags |= KV_MANIFEST_SALVAGE;
+	named->lost = lost;
+	return true;
+}
+
+bool
+kv_shard_choose_image(const KvStore *store, const KvVersions *versions, uint32 shard_id,
+					  const KvBackupLabel *label, KvImage *image)
+{
+	KvImage		one;
+	bool		newer_exists = false;
+	bool		complete = false;	/* *image is newer than the start, and complete */
+
+	for (int newer = 0; kv_versions_mark_before(versions, shard_id, newer, &one); newer++)
+	{
+		if (one.number == 0)
+			break;
+		if (one.covers <= label->redo)
+		{
+			/* while no backup was noticed its files may have been removed */
+			if (!complete || label->of_primary || has_files(&store->key, shard_id, &one))
+				*image = one;
+			return true;
+		}
+		if (label->of_primary)
+			continue;
+		newer_exists |= one.number > 1 || label->rewound;
+		if (has_files(&store->key, shard_id, &one) || !complete)
+		{
+			complete = has_files(&store->key, shard_id, &one);
+			*image = one;
+		}
+	}
+	return complete || newer_exists;
 }
 
 void
-kv_shard_choose_image(const KvStore *store, uint32 shard_id, const KvFoundFile *files, int n,
-					  const KvBackupLabel *label)
+kv_shard_require_image(const KvStore *store, const KvVersions *versions, uint32 shard_id,
+					   uint32 since, bool copied)
 {
-	KvImage image;
-	bool		found = choose(&store->key, shard_id, files, n, label, &image);
+	KvImage		image;
 
-	if (found)
-		require_files(&store->key, shard_id, &image, !label->rewound);
-	for (int i = 0; i < n; i++)
-	{
-		if (files[i].kind == KV_FILE_IMAGE && !(found && files[i].number == image.number))
-			(void) kv_io_unlink(kv_path_image(&store->key, shard_id, files[i].number));
-	}
+	if (kv_versions_mark(versions, shard_id, since, &image))
+		require_files(&store->key, shard_id, &image, copied);
 }

@@ -9,8 +9,9 @@
  *	1. seal		under the shard's lock: write buffer, memtable, log number
  *	2. drain	write the values that the immutable memtable names to their value files
  *	3. merge	immutable memtable + chosen runs → new base and/or unfrozen run
- *	4. publish	flush WAL, replace the manifest, swap the lists in memory
- *	5. sweep	unlink the runs and logs that neither the manifest nor an image names
+ *	4. publish	flush WAL; at level none append the new lists to the version log; swap the lists in
+ *				memory
+ *	5. sweep	unlink the runs and logs that neither the shard nor its newest image names
  *
  * Of a key survive its newest version that every snapshot sees, every newer version that did
  * not abort, and every row lock of a running transaction.  If the base takes part the first is
@@ -42,6 +43,7 @@
 #include "engine/engine.h"
 #include "engine/format/format.h"
 #include "engine/flush/flush.h"
+#include "engine/version/version.h"
 #include "engine/flush/internal.h"
 #include "engine/flush/survive.h"
 #include "engine/index/memtable.h"
@@ -73,7 +75,7 @@ typedef struct KvMerge
 	KvRunMerge	runs;			/* older runs; the base is last, if it takes part */
 	int			taken;			/* how many of the newest unfrozen runs take part */
 	bool		base_taken;		/* the base takes part, and there is one */
-	bool		published;		/* the manifest names the new runs */
+	bool		published;		/* the new runs may count */
 	KvRunWriter *base_writer;	/* created with their first entry */
 	KvRunWriter *unfrozen_writer;
 	uint32		base_number;
@@ -398,7 +400,12 @@ publish(KvMerge *merge, const KvShard *before)
 
 	kv_log_create(&store->key, merge->shard_id, files->first_log);
 	KV_STOP_POINT("flush_before_manifest");
-	kv_manifest_write(&store->key, merge->shard_id, &manifest);
+	if (store->shape.wal == KV_WAL_NONE)
+	{
+		KvEdit		edit = kv_edit_of_files(merge->shard_id, &manifest);
+
+		kv_version_log_append(store, &edit, 1, false);
+	}
 	merge->published = true;
 	if (merge->moves)
 		merge->moves->published = true;

@@ -54,7 +54,7 @@ typedef struct KvMoves
 								 * chosen, if job is not 0 */
 
 	/* set by the flush */
-	bool		published;		/* a manifest names these value files */
+	bool		published;		/* the shard lists these value files */
 	/* bytes of values that were emitted after newer ones of their keys */
 	uint64		held;
 } KvMoves;
@@ -93,10 +93,10 @@ extern KvMovesWalk *kv_moves_begin(const KvMoves *moves);	/* palloc'd */
  * the copy.
  */
 extern bool kv_moves_apply(KvMovesWalk *walk, KvKey key, KvVersion *version);
-/* Add the value files to a manifest.  The shard's lock is held. */
+/* Add the value files to a list.  The shard's lock is held. */
 extern void kv_moves_describe(KvMoves *moves, const KvCounts *counts, KvManifest *manifest);
 /*
- * The manifest is written: add the value files to the shard's list.  The lock is held
+ * The list counts: add the value files to the shard's list.  The lock is held
  * exclusively.
  */
 extern void kv_moves_publish(const KvMoves *moves, const KvManifest *manifest,

@@ -18,7 +18,7 @@
  *
  *	active and immutable memtable, key logs, write buffers	a flush (KvMemtable.oldest_xid)
  *	unfrozen runs		a flush of all runs, if it was unfinished (min_xid of the run)
- *	images				the checkpoint after that
+ *	marks, and what the version log carries				the checkpoint after that
  *	WAL records			are of transactions that ran at the redo pointer or after it, whose
  *						commit records are replayed, too
  *	row locks			as versions; a prepared transaction itself holds back VACUUM

@@ -2,7 +2,7 @@
  * format.h
  *		Names and bytes on disk: docs/internals/format.md as types.
  *
- * Paths, the table and map file, manifests and key logs.
+ * Paths, the table file, and key logs; version/ has the version log.
  *
  * Locks:  none; this module knows no shared memory.  Errors: a missing or damaged file is an
  * ERROR (XX001) that names it, unless a function says otherwise.
@@ -16,10 +16,36 @@
 #include "engine/base/types.h"
 
 #define KV_MAGIC_TABLE		0x4b565442	/* "KVTB" */
-#define KV_MAGIC_MAP		0x4b564d50	/* "KVMP" */
-#define KV_MAGIC_MANIFEST	0x4b564d46	/* "KVMF" */
 #define KV_MAGIC_LOG		0x4b564c47	/* "KVLG" */
 #define KV_MAGIC_BATCH		0x4b564c42	/* "KVLB" */
+
+/* The kinds of edits in a version log (version/version.h). */
+typedef enum KvEditKind
+{
+	KV_EDIT_MAP = 1,
+	KV_EDIT_FILES,
+	KV_EDIT_MARK,
+	KV_EDIT_CARRIED,
+	KV_EDIT_SYNCED
+} KvEditKind;
+
+/* The beginning of an edit; its body follows. */
+typedef struct KvEditRecord
+{
+	uint32		magic;
+	uint32		crc;			/* of the log's number, of all fields after it, and of the body */
+	uint32		len;			/* of the body */
+	uint32		kind;			/* KvEditKind */
+	uint32		shard;
+	uint32		append;			/* never falls: bytes of an append that failed are older */
+	uint64		rest;			/* bytes of the append from here on: they count together */
+	uint64		offset;			/* in the file */
+	uint64		synced;			/* the log was durable up to here when it was written */
+} KvEditRecord;
+
+StaticAssertDecl(sizeof(KvEditRecord) == 48, "edit record size");
+
+#define KV_VERSIONS_HEAD	64	/* bytes of a version log before its edits */
 
 /* The beginning of the files of a store. */
 typedef struct KvFileHead
@@ -28,7 +54,7 @@ typedef struct KvFileHead
 	uint32		format_version;
 	uint64		directory_id;
 	KvStoreKey	store;
-	uint32		shard;			/* in the table and map file: the number of shards */
+	uint32		shard;			/* in the table file: the number of shards */
 } KvFileHead;
 
 StaticAssertDecl(sizeof(KvFileHead) == 32, "file head size");
@@ -143,7 +169,7 @@ kv_map_bound(const KvMap *map, uint32 position)
 	return bound;
 }
 
-/* Runs and logs of a shard; part of a manifest on disk. */
+/* Runs and logs of a shard; part of an edit of the version log. */
 typedef struct KvShardFiles
 {
 	uint32		base_run;		/* run numbers; 0: none */
@@ -166,7 +192,7 @@ StaticAssertDecl(sizeof(KvShardFiles) == 96, "size of runs and logs in a manifes
  */
 #define KV_MANIFEST_SALVAGE	1
 
-/* A value file of a shard, as manifests list it. */
+/* A value file of a shard, as edits of the version log list it. */
 typedef struct KvValueFile
 {
 	KvAddress	address;		/* of its first byte */
@@ -184,7 +210,7 @@ StaticAssertDecl(sizeof(KvValueFile) == 32, "value file size");
 /* KvValueFile.flags */
 #define KV_VALUE_FILE_SHARED		0x0001 /* other shards may list it */
 #define KV_VALUE_FILE_SORTED		0x0002 /* its values are in key order */
-#define KV_VALUE_FILE_ON_DISK	0x00ff /* flags that manifests have */
+#define KV_VALUE_FILE_ON_DISK	0x00ff /* flags that edits have */
 #define KV_VALUE_FILE_SYNCED		0x0100 /* it will not change any more, and is durable */
 #define KV_VALUE_FILE_NAMED		0x0200 /* its name is durable */
 #define KV_VALUE_FILE_DAMAGED	0x0800 /* a value in it cannot be moved; that was logged */
@@ -192,10 +218,7 @@ StaticAssertDecl(sizeof(KvValueFile) == 32, "value file size");
 									    * names it */
 #define KV_VALUE_FILE_UNCERTAIN	0x1000	/* some bytes that count as live may be dead */
 
-/*
- * The files of a shard.  The manifest's file is replaced as a whole, atomically, by every
- * flush.
- */
+/* The files of a shard, as an edit of the version log has them. */
 typedef struct KvManifest
 {
 	KvShardFiles files;
@@ -209,14 +232,14 @@ typedef struct KvManifest
 /* One file of a store's directory, as its name says. */
 typedef enum KvFileKind
 {
-	KV_FILE_LOG, KV_FILE_RUN, KV_FILE_IMAGE, KV_FILE_MANIFEST, KV_FILE_TEMPORARY, KV_FILE_VALUES
+	KV_FILE_LOG, KV_FILE_RUN, KV_FILE_TEMPORARY, KV_FILE_VALUES
 } KvFileKind;
 
 typedef struct KvFoundFile
 {
 	uint32		shard;			/* of a value file: KV_NO_SHARD */
 	uint32		volume;			/* of a value file */
-	uint32		number;			/* of a log, run, image, or of a value file in its volume */
+	uint32		number;			/* of a log or run, or of a value file in its volume */
 	KvFileKind	kind;
 	char		name[32];
 } KvFoundFile;
@@ -248,24 +271,6 @@ extern void kv_format_require(const char *path, uint32 has, uint32 reads);
 extern void kv_head_make(KvFileHead *head, uint32 magic, const KvStoreKey *key, uint32 shard);
 /* Does the head belong to this directory, store and shard? */
 extern bool kv_head_is_of(const KvFileHead *head, const KvStoreKey *key, uint32 shard);
-
-/* ---- manifest.c ---- */
-/* The bytes of the manifest's file, palloc'd. */
-extern char *kv_manifest_bytes(const KvStoreKey *key, uint32 shard_id, const KvManifest *manifest,
-							   Size *len);
-/* Replace the present manifest, atomically; does not sync. */
-extern void kv_manifest_write(const KvStoreKey *key, uint32 shard_id, const KvManifest *manifest);
-/*
- * Parse the bytes of a file.  NULL: *manifest has the result; else the problem.  A version that
- * this library does not read is an ERROR, 0A000.
- */
-extern const char *kv_manifest_parse(const KvStoreKey *key, uint32 shard_id, const char *path,
-									 const char *bytes, Size len, KvManifest *manifest);
-/*
- * Read the shard's manifest.  False if it has none yet; ERROR 0A000 if it has another format
- * version.
- */
-extern bool kv_manifest_read(const KvStoreKey *key, uint32 shard_id, KvManifest *manifest);
 
 /* ---- keylog.c ---- */
 /*
@@ -318,9 +323,6 @@ extern const char *kv_path_store(const KvStoreKey *key);
 extern const char *kv_path_in_store(const KvStoreKey *key, const char *name);
 extern const char *kv_path_log(const KvStoreKey *key, uint32 shard, uint32 number);
 extern const char *kv_path_run(const KvStoreKey *key, uint32 shard, uint32 number);
-extern const char *kv_path_manifest(const KvStoreKey *key, uint32 shard);
-extern const char *kv_path_map(const KvStoreKey *key, uint32 number);	/* not of the first one */
-extern const char *kv_path_image(const KvStoreKey *key, uint32 shard, uint32 number);
 /* The directory of a store with this id in a tablespace. */
 extern const char *kv_path_in_space(const KvStoreKey *key, uint64 id, Oid tablespace);
 /* The directory of a tablespace that contains the stores' directories. */
@@ -336,31 +338,6 @@ extern bool kv_space_parse_any(const char *name, KvStoreKey *key, uint64 *id, ui
 extern void kv_space_print(char *path, const KvStoreKey *key, uint64 id, Oid tablespace,
 						   uint64 server);
 
-/* ---- mapfile.c ---- */
-/*
- * Make a map of these shards in key order, palloc'd; shards NULL: ids 0, 1, …  since NULL: 0
- * for all of them.  The first shard begins before all keys, whatever bounds[0] is.
- */
-extern KvMap *kv_map_make(uint32 number, uint32 nshards, const uint32 *shards,
-						  const uint32 *since, const KvKey *bounds);
-/* Write the file "map" of a new store; durable.  bounds[0] is not used. */
-extern void kv_map_file_begin(const char *path, const KvStoreKey *key, uint32 nshards,
-							  const KvKey *bounds);
-/* Read it, palloc'd: map number 0. */
-extern KvMap *kv_map_file_read(const KvStoreKey *key, int nshards);
-/*
- * Later maps, each in a file of its own; the store's table file must allow such maps.  The file
- * is written durably under a temporary name, then shown, which is not durable: after a power
- * loss it exists whole or not at all.
- */
-extern void kv_map_file_write(const KvStoreKey *key, const KvMap *map);
-extern void kv_map_file_show(const KvStoreKey *key, uint32 number);
-/* under either name; never raises */
-extern void kv_map_file_remove(const KvStoreKey *key, uint32 number);
-extern KvMap *kv_map_file_load(const KvStoreKey *key, uint32 number);	/* palloc'd */
-/* The numbers of later maps, the greatest first, palloc'd. */
-extern uint32 *kv_map_files(const KvStoreKey *key, int *n);
-
 /* ---- tablefile.c ---- */
 /*
  * Replace a store's table file, atomically and durably.  Once the store is in use the caller
@@ -369,6 +346,9 @@ extern uint32 *kv_map_files(const KvStoreKey *key, int *n);
 extern void kv_table_file_write(const KvStoreKey *key, const KvStoreShape *shape,
 								const char *schema, int schema_len,
 								uint32 schema_incarnation);
+/* Write the table file of a new store, whose directory has this path.  Durable. */
+extern void kv_table_file_create(const char *directory, const KvStoreKey *key,
+								 const KvStoreShape *shape);
 /*
  * Read the table file into *shape; append the schema image to *schema and set the incarnation
  * that wrote it, unless these are NULL.  False if there is no such file.  ERROR 0A000 if it has
@@ -415,9 +395,6 @@ extern void kv_store_mark_not_logged(const KvStoreKey *key, KvWalLevel level);
  * The text must not be pfreed.
  */
 extern char *kv_store_why_unusable(const KvStoreKey *key, int *sqlerrcode, bool *not_logged);
-/* Create the directory of a new generation, whole or not at all.  bounds[0] is not used. */
-extern void kv_store_files_create(const KvStoreKey *key, const KvStoreShape *shape,
-								  const KvKey *bounds);
 
 /* ---- where.c ---- */
 /*
@@ -447,7 +424,7 @@ extern void kv_values_sync_names(const KvStoreKey *key);
  * in which value files are created.
  *
  * ERROR 58030, which concerns all stores: a tablespace is not mounted.  58030, or 42704 while
- * the store has no image: there is no such tablespace; that is no error for one that value
+ * the store has no mark: there is no such tablespace; that is no error for one that value
  * files have moved to or from.  55000: the directory there belongs to another server.
  */
 extern void kv_space_require(const KvStoreKey *key, bool make);

@@ -124,7 +124,6 @@ parse_name(const char *name, KvFoundFile *file)
 		static const char *const endings[] = {
 			[KV_FILE_LOG] = "log",
 			[KV_FILE_RUN] = "run",
-			[KV_FILE_IMAGE] = "image",
 		};
 
 		for (int kind = 0; kind < lengthof(endings); kind++)
@@ -133,12 +132,8 @@ parse_name(const char *name, KvFoundFile *file)
 			if (strcmp(ending, endings[kind]) == 0)
 				return true;
 		}
-		return false;
 	}
-	file->number = 0;
-	file->kind = KV_FILE_MANIFEST;
-	return sscanf(name, "%5x.%15s", &file->shard, ending) == 2 &&
-		strcmp(ending, "manifest") == 0;
+	return false;
 }
 
 static int

@@ -8,11 +8,11 @@
  *
  * So where write buffers are trusted after a SIGKILL (restart/trust.c) a hole in a log, or a
  * torn end, always has its write buffer in the buffer file, whose replay fills it before the
- * log is read.  Where they are not trusted, a log counts up to where its image says that it
+ * log is read.  Where they are not trusted, a log counts up to where the shard's mark says that it
  * ended, and was synced up to there.  In both cases each byte of it must be valid; only a
  * salvage accepts less.  A flush begins a new log and removes those it has covered.
  *
- * Of a shard's logs, first_log exists as soon as the shard has a value file or a manifest, and
+ * Of a shard's logs, first_log exists as soon as the shard has a value file or runs, and
  * no number is skipped up to the last; so a missing log is noticed.
  */
 #include "postgres.h"
@@ -308,7 +308,7 @@ piece_from(LogPart *part, uint64 offset, uint64 least)
 		part->piece = repalloc_huge(part->piece, part->size);
 	}
 	bytes = kv_io_try_read(part->file, part->piece, Min(part->size, left), offset, KV_IO_LOG_READ);
-	/* a shortage of other resources says nothing about the file: the next image reads it again */
+	/* a shortage of other resources says nothing about the file: the next mark reads it again */
 	if (bytes == -EMFILE || bytes == -ENFILE || bytes == -ENOMEM)
 		kv_io_error(ERROR, -bytes, part->path, "read");
 	if (bytes < 0)

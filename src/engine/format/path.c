@@ -94,30 +94,6 @@ kv_path_run(const KvStoreKey *key, uint32 shard, uint32 number)
 	return file_path(path, key, "%05x.%08x.run", shard, number);
 }
 
-const char *
-kv_path_manifest(const KvStoreKey *key, uint32 shard)
-{
-	static char path[MAXPGPATH];
-
-	return file_path(path, key, "%05x.manifest", shard);
-}
-
-const char *
-kv_path_image(const KvStoreKey *key, uint32 shard, uint32 number)
-{
-	static char path[MAXPGPATH];
-
-	return file_path(path, key, "%05x.%08x.image", shard, number);
-}
-
-const char *
-kv_path_map(const KvStoreKey *key, uint32 number)
-{
-	static char path[MAXPGPATH];
-
-	return file_path(path, key, "%08x.map", number);
-}
-
 #define KV_NAME_IN_SPACE	"kvfdw.%u.%u.%08x.%016llx.%016llx"
 
 const char *

@@ -1,13 +1,8 @@
 /*
  * tablefile.c
- *		The two small files that describe a store.
+ *		The small file that describes a store: identity, creator, schema image.
  *
- *   table   identity, creator, schema image
- *   map     shard boundaries (mapfile.c)
- *
- * A generation's directory is created under a temporary name with both files in it and then
- * renamed, so a directory of the right name is complete.  Both files are replaced by rename,
- * never changed in place.
+ * It is replaced by rename, never changed in place.
  */
 #include "postgres.h"
 
@@ -86,6 +81,12 @@ kv_table_file_write(const KvStoreKey *key, const KvStoreShape *shape, const char
 {
 	write_table(kv_path_in_store(key, "table"), key, shape, schema, schema_len,
 				schema_incarnation);
+}
+
+void
+kv_table_file_create(const char *directory, const KvStoreKey *key, const KvStoreShape *shape)
+{
+	write_table(psprintf("%s/table", directory), key, shape, "", 0, 0);
 }
 
 /* Are these tablespaces possible? */
@@ -256,24 +257,4 @@ kv_store_why_unusable(const KvStoreKey *key, int *sqlerrcode, bool *not_logged)
 	}
 	*not_logged = strncmp(why + 6, NOT_LOGGED, strlen(NOT_LOGGED)) == 0;
 	return why + 6;
-}
-
-/* ---- both ---- */
-
-void
-kv_store_files_create(const KvStoreKey *key, const KvStoreShape *shape, const KvKey *bounds)
-{
-	char	   *target = pstrdup(kv_path_store(key));
-	char	   *fresh = psprintf("%s.new", target);
-	int			err;
-
-	kv_io_rmtree(fresh);
-	kv_io_mkdir(fresh);
-	write_table(psprintf("%s/table", fresh), key, shape, "", 0, 0);
-	kv_map_file_begin(psprintf("%s/map", fresh), key, shape->nshards, bounds);
-	KV_STOP_POINT("create_before_rename");
-	err = kv_io_rename(fresh, target);
-	if (err != 0)
-		kv_io_error(ERROR, err, target, "create");
-	kv_io_sync_directory(kv_path_table_directory(key->dboid, key->relid));
 }

@@ -116,7 +116,19 @@ has_image(const KvStoreKey *key)
 	bool		found = false;
 
 	while (!found && (de = ReadDirExtended(dir, path, LOG)) != NULL)
-		found = strstr(de->d_name, ".image") != NULL;
+	{
+		Size		len;
+		char	   *log = strstr(de->d_name, ".versions") == NULL ? NULL :
+			kv_io_slurp(kv_path_in_store(key, de->d_name), &len);
+		const KvEditRecord *record;
+
+		for (Size at = KV_VERSIONS_HEAD; log != NULL && at + sizeof(KvEditRecord) <= len && !found;
+			 at += sizeof(KvEditRecord) + record->len)
+		{
+			record = (const KvEditRecord *) (log + at);
+			found = record->kind == KV_EDIT_MARK || record->kind == KV_EDIT_CARRIED;
+		}
+	}
 	FreeDir(dir);
 	pfree(path);
 	return found;

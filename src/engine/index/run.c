@@ -6,7 +6,7 @@
  *
  * Invariants:
  *
- *  - I 8: a mapping outlives the unlinking of its file.
+ *  - I 14: a mapping outlives the unlinking of its file.
  *  - I 11: a page's CRC also covers the identity of the run and the number of the page, so a
  *    misplaced page is detected.  A page is verified, and its layout proved to be inside it,
  *    before any other use, once per mapping.

@@ -85,7 +85,7 @@ typedef struct KvRun KvRun;		/* a mapping or an open file, private to this proce
 
 /*
  * Map a run and verify its header and fence.  NULL if the file is missing (it was replaced:
- * look again, I 8).  Mappings are cached per process, in least recently used order, at most
+ * look again, I 14).  Mappings are cached per process, in least recently used order, at most
  * kvfdw.max_mapped_runs; a KvRun stays valid until kv_run_unpin.  ids->incarnation and unfrozen
  * are not compared.
  */

@@ -62,7 +62,7 @@ typedef enum KvIoKind
 	KV_IO_RUN_MAP,
 	KV_IO_RUN_WRITE,
 	KV_IO_BUFFER_MAP,
-	KV_IO_META_READ,			/* control, table, map, manifest */
+	KV_IO_META_READ,			/* control, table, version log */
 	KV_IO_META_WRITE,
 	KV_IO_UNLINK,
 	KV_IO_SYNC,
@@ -149,19 +149,6 @@ extern void kv_io_wait(File file);
 
 /* Create a small file, or replace its content. */
 extern void kv_io_create(const char *path, const void *data, Size len);
-typedef struct KvIoNew
-{
-	const char *path;
-	const void *data;
-	Size		len;
-} KvIoNew;
-
-/*
- * Create small files, or replace their content, durably; their names become durable with their
- * directory.  The files of a call are written together.  ERROR on failure; of a sync PANIC if
- * data_sync_retry is off.
- */
-extern void kv_io_create_durable(const KvIoNew *files, int n);
 /*
  * Replace a small file atomically (temporary + rename); sync: also durably.  ERROR on failure,
  * also of a sync.

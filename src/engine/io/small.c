@@ -208,7 +208,7 @@ kv_io_slurp(const char *path, Size *len)
 
 	if (fd < 0)
 		return NULL;
-	data = palloc(size + 1);
+	data = MemoryContextAllocHuge(CurrentMemoryContext, size + 1);
 	err = read_all(fd, data, size, len);
 	data[*len] = '\0';
 	end_reading(fd, path, *len, err);
@@ -396,31 +396,6 @@ sync_together(const int *fds, const char *const *paths, int n)
 			kv_io_error(data_sync_elevel(ERROR), errs[i], paths[i], "fsync");
 	}
 	pfree(errs);
-}
-
-void
-kv_io_create_durable(const KvIoNew *files, int n)
-{
-	int			most = most_open(n);
-	int		   *fds = palloc(most * sizeof(int));
-	const char **paths = palloc(n * sizeof(char *));
-
-	for (int i = 0; i < n; i++)
-		paths[i] = files[i].path;
-	for (int at = 0; at < n; at += most)
-	{
-		int			part = Min(n - at, most);
-
-		for (int i = 0; i < part; i++)
-			fds[i] = write_new(paths[at + i], files[at + i].data, files[at + i].len,
-							   KV_IO_META_WRITE);
-		KV_STOP_POINT("new_files_written");
-		sync_together(fds, paths + at, part);
-		for (int i = 0; i < part; i++)
-			CloseTransientFile(fds[i]);
-	}
-	pfree(paths);
-	pfree(fds);
 }
 
 void

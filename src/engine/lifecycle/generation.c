@@ -34,6 +34,7 @@
 #include "engine/io/io.h"
 #include "engine/lifecycle/lifecycle.h"
 #include "engine/shard/shard.h"
+#include "engine/version/version.h"
 #include "engine/buffer/buffer.h"
 #include "engine/xact/xact.h"
 
@@ -69,7 +70,8 @@ enter_store(Oid dboid, Oid relid, uint32 generation)
 		pg_atomic_init_u32(&store->state, KV_STORE_CLOSED);
 		pg_atomic_init_u32(&store->pins, 0);
 		pg_atomic_init_u32(&store->opening.next_shard, 0);
-		pg_atomic_init_u32(&store->images.failed, 0);
+		LWLockInitialize(&store->versions.lock, kv_tranche_shard);
+		pg_atomic_init_u32(&store->versions.failed, 0);
 		SpinLockInit(&store->account.mutex);
 		ConditionVariableInit(&store->space.made);
 		pg_atomic_init_u64(&store->move_to, 0);
@@ -263,6 +265,30 @@ kv_table_resolve(Oid dboid, Oid relid)
 	LWLockRelease(&kv_registry->lock);
 }
 
+/*
+ * Create the directory of a new generation, whole or not at all: under a temporary name with its
+ * files in it.  bounds[0] is not used.
+ */
+static void
+create_files(const KvStoreKey *key, const KvStoreShape *shape, const KvKey *bounds)
+{
+	char	   *target = pstrdup(kv_path_store(key));
+	char	   *fresh = psprintf("%s.new", target);
+	KvMap	   *map = kv_map_make(0, shape->nshards, NULL, NULL, bounds);
+	int			err;
+
+	kv_io_rmtree(fresh);
+	kv_io_mkdir(fresh);
+	kv_table_file_create(fresh, key, shape);
+	kv_versions_create(fresh, key, shape->id, map);
+	pfree(map);
+	KV_STOP_POINT("create_before_rename");
+	err = kv_io_rename(fresh, target);
+	if (err != 0)
+		kv_io_error(ERROR, err, target, "create");
+	kv_io_sync_directory(kv_path_table_directory(key->dboid, key->relid));
+}
+
 /* Create a generation of a table, of this shape.  The registry is locked exclusively. */
 static KvStore *
 make_generation(KvTableEntry *entry, uint32 generation, const KvStoreShape *shape,
@@ -277,7 +303,7 @@ make_generation(KvTableEntry *entry, uint32 generation, const KvStoreShape *shap
 	store->shape.creator_incarnation = kv_writing_incarnation();
 	PG_TRY();
 	{
-		kv_store_files_create(&key, &store->shape, bounds);
+		create_files(&key, &store->shape, bounds);
 	}
 	PG_CATCH();
 	{

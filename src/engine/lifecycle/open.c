@@ -104,7 +104,7 @@ static void
 introduce(KvStore *store)
 {
 	KvKey	   *bounds = palloc0(sizeof(KvKey) * store->shape.nshards);
-	KvMap	   *first = kv_map_file_read(&store->key, store->shape.nshards);
+	KvMap	   *first = kv_map_present(store);	/* it has no rows, so it has not been split */
 	StringInfoData schema;
 
 	for (int i = 0; i < store->shape.nshards; i++)

@@ -8,10 +8,12 @@
  * At wal levels 'full' and 'keys' the shard is set back to its image (durable/imageback.c), and
  * its logs are read.  Redo, which may be what opens the store, adds the versions of the WAL.
  *
- * At level 'none' recovery reads the manifest; replays sealed write buffers; reads the key logs
- * that the runs do not cover; replays the write buffer that was open; and removes files that
- * the manifest does not name.  (A shard without a manifest has its log number 1: if that is
- * missing while there are other logs or runs, so is the manifest.)
+ * At level 'none' recovery begins at the newest FILES edit; replays sealed write buffers; reads
+ * the key logs that the runs do not cover; replays the write buffer that was open; and removes
+ * files that the version log does not name.  (A shard that has no such edit has its log number 1:
+ * if that is missing while there are other logs or runs, so are edits.)
+ *
+ * When all shards are recovered, the versions that the version log carries are written again.
  *
  * No value is read, except in a salvage.  Every step is idempotent, so a recovery that was
  * killed is simply repeated.
@@ -50,6 +52,8 @@
 #include "engine/shard/shard.h"
 #include "engine/buffer/buffer.h"
 #include "engine/value/value.h"
+#include "engine/version/version.h"
+#include "engine/write/write.h"
 #include "engine/xact/xact.h"
 
 #define KV_ROOM_TRIES	64		/* seconds, or flushes, to wait for memory for descriptors */
@@ -168,7 +172,12 @@ leave_logs(KvStore *store, uint32 shard_id)
 	kv_shard_describe(shard, &manifest);
 	manifest.files.first_log = ++shard->log.number;
 	kv_log_create(&store->key, shard_id, manifest.files.first_log);
-	kv_manifest_write(&store->key, shard_id, &manifest);
+	if (store->shape.wal == KV_WAL_NONE)
+	{
+		KvEdit		edit = kv_edit_of_files(shard_id, &manifest);
+
+		kv_version_log_append(store, &edit, 1, false);
+	}
 	pfree(manifest.value_files);
 	shard->log.tail = sizeof(KvLogHeader);
 	shard->files.first_log = manifest.files.first_log;
@@ -207,16 +216,15 @@ typedef struct KvBeginning
 
 /* The beginning of a shard of a store at level 'none', from its files. */
 static void
-find_beginning(const KvStore *store, uint32 shard_id, const KvFoundFile *files, int n,
-			   KvBeginning *begin)
+find_beginning(const KvStore *store, const KvVersions *versions, uint32 shard_id,
+			   const KvFoundFile *files, int n, KvBeginning *begin)
 {
 	bool		has_index = false;	/* a log or a run */
 
+	begin->used = kv_versions_files(versions, shard_id, &begin->manifest);
 	for (int i = 0; i < n; i++)
 	{
-		if (files[i].kind == KV_FILE_MANIFEST)
-			begin->used = kv_manifest_read(&store->key, shard_id, &begin->manifest);
-		else if (files[i].kind == KV_FILE_LOG)
+		if (files[i].kind == KV_FILE_LOG)
 			begin->last_log = Max(begin->last_log, files[i].number);
 		has_index |= files[i].kind == KV_FILE_LOG || files[i].kind == KV_FILE_RUN;
 	}
@@ -229,7 +237,8 @@ find_beginning(const KvStore *store, uint32 shard_id, const KvFoundFile *files, 
 	}
 	begin->last_log = Max(begin->last_log, begin->manifest.files.first_log);
 	if (!begin->used && has_index && access(kv_path_log(&store->key, shard_id, 1), F_OK) != 0)
-		kv_io_raise_missing(kv_path_manifest(&store->key, shard_id));
+		kv_versions_raise_damaged(&store->key, versions->number,
+								  psprintf("It has no files of shard %u.", shard_id));
 	begin->used |= has_index;
 }
 
@@ -250,22 +259,26 @@ require_value_files(const KvStoreKey *key, const KvManifest *manifest)
  * 'none', or if the shard was never used, that of its files.
  */
 static void
-begin_shard(KvStore *store, uint32 shard_id, const KvFoundFile *files, int n,
-			const KvImaged *imaged, KvBeginning *begin)
+begin_shard(KvStore *store, const KvVersions *versions, uint32 shard_id,
+			const KvFoundFile *files, int n, KvBeginning *begin)
 {
 	KvShard    *shard = kv_shard(store, shard_id);
 	const KvManifest *manifest = &begin->manifest;
-	bool		had_image = kv_imaged_has(imaged, shard_id);
+	KvImage		image;
 
 	memset(begin, 0, sizeof(*begin));
 	begin->manifest.files.next_run = 1;
 	begin->manifest.files.first_log = begin->last_log = 1;
 	if (store->shape.wal == KV_WAL_NONE)
-		find_beginning(store, shard_id, files, n, begin);
-	else
-		begin->used = kv_shard_set_back(store, shard_id, files, n, had_image,
-										&begin->manifest, &begin->last_log,
-										&begin->log_end);
+		find_beginning(store, versions, shard_id, files, n, begin);
+	else if (kv_shard_set_back(store, versions, shard_id, shard->place.bounds_since, files, n,
+							   &image))
+	{
+		begin->used = true;
+		begin->manifest = image.manifest;
+		begin->last_log = image.last_log;
+		begin->log_end = image.log_tail;
+	}
 	shard->files = manifest->files;
 	shard->log.immutable = manifest->files.first_log - 1;
 	shard->log.number = begin->last_log;
@@ -273,9 +286,7 @@ begin_shard(KvStore *store, uint32 shard_id, const KvFoundFile *files, int n,
 	while (!kv_value_files_load(shard, manifest, store->shape.wal != KV_WAL_NONE))
 		kv_make_memory(store, shard_id);
 	require_value_files(&store->key, manifest);
-	kv_shard_load_image(store, shard_id, files, n, manifest);
-	if (shard->durable.number > 0 && !had_image)
-		store->images.stale = true;
+	kv_shard_load_image(store, versions, shard_id, manifest);
 }
 
 /*
@@ -304,6 +315,10 @@ replay_shard(KvStore *store, uint32 shard_id, const KvBeginning *begin)
 		if (log == shard->durable.log && shard->log.tail < shard->durable.tail && !salvage)
 			kv_io_report_short(ERROR, kv_path_log(&store->key, shard_id, log), shard->durable.tail);
 	}
+
+	/* a power loss may have left a part of its header, and writes continue in it */
+	if (salvage && shard->log.tail == sizeof(KvLogHeader))
+		kv_log_make_empty(&store->key, shard_id, shard->log.number);
 	kv_stat_add(store, KV_COUNT_LOST_LOG_BYTES, lost);
 	KV_STOP_POINT("recover_after_logs");
 	to.log = shard->log.number;
@@ -348,7 +363,7 @@ finish_open_value_file(KvStore *store, uint32 shard_id)
 	}
 
 	/*
-	 * a write buffer may have returned space that it had reserved when the manifest was written
+	 * a write buffer may have returned space that it had reserved when the edit was appended
 	 */
 	for (int i = 0; i < shard->values.n && !(shard->files.flags & KV_MANIFEST_SALVAGE); i++)
 	{
@@ -404,7 +419,7 @@ find_next_address(KvStore *store, uint32 shard_id, const KvFoundFile *value_file
 /* files: of the shard; value_files: of the store. */
 static void
 recover_shard(KvStore *store, uint32 shard_id, const KvFoundFile *files, int n,
-			  const KvFoundFile *value_files, int nvalue_files, const KvImaged *imaged)
+			  const KvFoundFile *value_files, int nvalue_files, const KvVersions *versions)
 {
 	KvShard    *shard = kv_shard(store, shard_id);
 	KvBeginning begin;
@@ -414,7 +429,7 @@ recover_shard(KvStore *store, uint32 shard_id, const KvFoundFile *files, int n,
 		return;
 	kv_memtable_free(&shard->active); /* of a failed attempt */
 	kv_memtable_free(&shard->immutable);
-	begin_shard(store, shard_id, files, n, imaged, &begin);
+	begin_shard(store, versions, shard_id, files, n, &begin);
 	salvage = (shard->files.flags & KV_MANIFEST_SALVAGE) != 0;
 	replay_shard(store, shard_id, &begin);
 	finish_open_value_file(store, shard_id);
@@ -439,7 +454,7 @@ recover_shard(KvStore *store, uint32 shard_id, const KvFoundFile *files, int n,
 static void
 recover_shards(KvStore *store)
 {
-	KvImaged   *imaged = store->shape.wal == KV_WAL_NONE ? NULL : kv_imaged_read(store);
+	KvVersions *versions = kv_version_log_read(store);
 	KvFound		found;
 	int			first_value_file = 0;
 	int			at = 0;
@@ -464,12 +479,11 @@ recover_shards(KvStore *store)
 			at++;
 		n = kv_found_of_shard(&found, at, shard_id);
 		recover_shard(store, shard_id, found.files + at, n, found.files + first_value_file,
-					  found.n - first_value_file, imaged);
+					  found.n - first_value_file, versions);
 		at += n;
 	}
 	pfree(found.files);
-	if (imaged != NULL)
-		pfree(imaged);
+	kv_versions_free(versions);
 }
 
 /* Raise an error: there is no memory for the descriptors of the store's shards. */
@@ -502,29 +516,27 @@ raise_no_room(const KvMap *map)
 }
 
 /*
- * The map that counts.  At level 'none', where the newest is trusted, the previous one is kept
- * until all shards have their images: *changed.
+ * The map that counts.  At level 'none', where the newest is trusted, files of the previous one
+ * are kept until all shards have their images: *changed.
  */
 static KvMap *
 find_map(KvStore *store, bool *changed)
 {
-	KvImaged   *imaged;
+	KvVersions *versions = kv_version_log_open(store);
 	KvMap	   *map;
 
 	*changed = false;
 	if (store->shape.wal == KV_WAL_NONE)
 	{
-		map = kv_map_newest(store);
-		*changed = kv_map_has_others(store, map);
-		return map;
+		KvMap	   *durable = kv_versions_durable_map(versions);
+
+		map = kv_versions_newest_map(versions);
+		*changed = durable->number != map->number || kv_map_has_others(store, map);
+		pfree(durable);
 	}
-	imaged = kv_imaged_read(store);
-	map = kv_map_choose(store, imaged);
-	kv_map_keep_only(store, map);
-	if (kv_imaged_map(imaged) != map->number)
-		store->images.stale = true;
-	if (imaged != NULL)
-		pfree(imaged);
+	else
+		map = kv_map_set_back(store, versions);
+	kv_versions_free(versions);
 	return map;
 }
 
@@ -548,7 +560,6 @@ allocate_shards(KvStore *store)
 		done = kv_map_begin(store, map);
 	if (!done)
 		raise_no_room(map);
-	store->images.map = 0;
 	if (changed)
 		kv_map_set_state(store, KV_MAP_CHANGED);
 	pfree(map);
@@ -618,31 +629,35 @@ is_listed(KvStore *store, KvAddress address)
  * kept as retired until the change is complete.
  */
 static void
-keep_imaged(KvStore *store, const KvFound *found)
+keep_imaged(KvStore *store)
 {
 	uint32		first = kv_shard_first(store);
 	KvShard    *to = kv_shard(store, first);
+	KvVersions *versions = kv_version_log_read(store);
 
-	for (int i = 0; i < found->n; i++)
+	for (uint32 shard_id = kv_versions_marked(versions, 0); shard_id != KV_NO_SHARD;
+		 shard_id = kv_versions_marked(versions, shard_id + 1))
 	{
-		const KvFoundFile *file = &found->files[i];
 		KvImage		image;
 
-		if (file->kind != KV_FILE_IMAGE || kv_shard_from(store, file->shard) == file->shard ||
-			!kv_image_read(&store->key, file->shard, file->number, LOG, &image))
+		if (kv_shard_from(store, shard_id) == shard_id ||
+			!kv_versions_mark(versions, shard_id, 0, &image))
 			continue;
 		for (int c = 0; c < image.manifest.nvalue_files; c++)
 		{
 			const KvValueFile *value_file = &image.manifest.value_files[c];
+			struct stat info;
 
-			if (is_listed(store, value_file->address))
-				continue;		/* and is counted, and released there when the change of the map
-								 * is complete */
+			/* a listed one is counted, and released there when the change is complete */
+			if (is_listed(store, value_file->address) ||
+				stat(kv_path_value(&store->key, kv_file_of(value_file->address)), &info) != 0)
+				continue;
 			while (!kv_retired_add(to, value_file, 0))
 				kv_make_memory(store, first);
 		}
 		pfree(image.manifest.value_files);
 	}
+	kv_versions_free(versions);
 }
 
 void
@@ -654,7 +669,7 @@ kv_value_files_sweep(KvStore *store)
 
 	kv_store_list_files(&store->key, &found);
 	if (pg_atomic_read_u32(&store->map.state) != KV_MAP_DONE)
-		keep_imaged(store, &found);
+		keep_imaged(store);
 	if (store->shape.maps)
 		kv_value_files_find_shared(store);
 	kv_each_shard(store, i)
@@ -722,6 +737,23 @@ kv_value_files_cut(KvStore *store)
 			pfree(path);
 		}
 	}
+}
+
+/* What the version log carries is newer than all that is in files. */
+static void
+restore_carried(KvStore *store)
+{
+	KvVersions *versions = kv_version_log_read(store);
+
+	kv_each_shard(store, i)
+	{
+		const KvShard *shard = kv_shard(store, i);
+		KvCarried	carried;
+
+		if (kv_versions_carried(versions, i, shard->durable.number, shard->durable.map, &carried))
+			kv_restore_carried(store, i, &carried);
+	}
+	kv_versions_free(versions);
 }
 
 /* ---- helpers ---- */
@@ -823,6 +855,7 @@ recover_store(KvStore *store)
 		if (shard->place.bounds_since > shard->durable.map)
 			kv_image_want(shard);
 	}
+	restore_carried(store);
 	report_losses(store);
 	pg_atomic_write_u64(&store->counters[KV_COUNT_RECOVERY_US], kv_clock() - start);
 }

@@ -25,13 +25,13 @@
  *    forgotten, or that another process has synced.
  *
  * Without that proof the stores are salvaged: valid parts are kept (lifecycle/recover.c).  The
- * stores to be salvaged are marked in their manifests before the new proof is in the control
+ * stores to be salvaged are marked in their version logs before the new proof is in the control
  * file, so an interrupted start does no harm.
  *
  * A server that follows another's WAL, and one that was made of a backup, cannot have the
  * values of stores below level 'full'.  These stores are unusable from then on, because an
  * empty table would be the worst answer.  A backup copies files while they change, so only some
- * images are complete in it: the others are removed here.
+ * images are complete in it: the others are removed from the version log here.
  *
  * A server that pg_control calls shut down, though the engine has not made its images for that
  * (incarnation.c), ran without the engine after a crash, or its WAL was reset.  Then it is not
@@ -55,6 +55,7 @@
 #include "engine/restart/restart.h"
 #include "engine/shard/shard.h"
 #include "engine/buffer/buffer.h"
+#include "engine/version/version.h"
 
 #define KV_BOOT_ID_PATH	"/proc/sys/kernel/random/boot_id"
 
@@ -155,57 +156,65 @@ kv_trust_read_label(KvBackupLabel *backup)
 }
 
 /*
- * The source of pg_rewind does not know of it, and removes unneeded files also between the list
- * of files and the copies.  So a shard without an image is empty only if it never had one.
+ * In a copy that a backup made: the edits that count there, palloc'd.  For each shard the complete
+ * image, and all that is carried.  That needs no files, so it may be newer than the backup's
+ * beginning.
  */
-static void
-require_images(const KvStore *store, const KvFound *found)
+static KvEdit *
+choose_edits(const KvStore *store, const KvVersions *versions, const KvBackupLabel *label, int *n)
 {
-	KvImaged   *imaged = kv_imaged_read(store);
-	KvMap	   *map = kv_map_choose(store, imaged);
+	KvEdit	   *edits = palloc(versions->n * sizeof(KvEdit));
 
-	for (uint32 i = 0; i < map->nshards; i++)
+	*n = 0;
+	for (int i = 0; i < versions->n; i++)
 	{
-		uint32		shard = kv_map_shards(map)[i];
-		int			at = kv_found_first(found, shard);
-		int			end = at + kv_found_of_shard(found, at, shard);
-
-		while (at < end && found->files[at].kind != KV_FILE_IMAGE)
-			at++;
-		if (at == end && kv_imaged_has(imaged, shard))
-			kv_io_raise_missing(psprintf("%s/%05x.*.image", kv_path_store(&store->key), shard));
+		if (versions->edits[i].kind == KV_EDIT_MAP || versions->edits[i].kind == KV_EDIT_CARRIED)
+			edits[(*n)++] = versions->edits[i];
 	}
-	pfree(map);
-	if (imaged != NULL)
-		pfree(imaged);
+	for (uint32 shard = kv_versions_marked(versions, 0); shard != KV_NO_SHARD;
+		 shard = kv_versions_marked(versions, shard + 1))
+	{
+		KvImage		image;
+
+		if (kv_shard_choose_image(store, versions, shard, label, &image))
+			edits[(*n)++] = kv_edit_of_mark(shard, &image);
+	}
+	return edits;
 }
 
-/* In a copy that a backup made: keep the complete images, of all shards. */
+/* In such a copy: set the store back to the newest map all of whose shards have complete images. */
 static void
 choose_images(const KvStore *store, const KvReset *reset)
 {
-	KvFound		found;
+	KvVersions *versions = kv_versions_read(&store->key, store->shape.id, 0, true, false, 0);
+	KvEdit	   *edits;
+	KvVersions *chosen;
+	KvMap	   *map;
 	int			n;
 
-	kv_store_list_files(&store->key, &found);
-	if (reset->backup.rewound)
-		require_images(store, &found);
-	for (int at = 0; at < found.n; at += n)
-	{
-		n = kv_found_of_shard(&found, at, found.files[at].shard);
-		if (found.files[at].kind != KV_FILE_VALUES)
-			kv_shard_choose_image(store, found.files[at].shard, found.files + at, n,
-								  &reset->backup);
-	}
-	pfree(found.files);
+	kv_space_require(&store->key, false);
+	edits = choose_edits(store, versions, &reset->backup, &n);
+	chosen = kv_versions_of(versions, edits, n);
+	map = kv_versions_durable_map(chosen);
+	for (uint32 i = 0; i < map->nshards; i++)
+		kv_shard_require_image(store, chosen, kv_map_shards(map)[i], kv_map_since(map)[i],
+							   !reset->backup.rewound);
+	map->number = kv_versions_newest_map(versions)->number;
+	edits = kv_versions_live(chosen, &map, 1, false, &n);
+	(void) kv_versions_replace(versions, store->shape.id, edits, n);
+	kv_versions_free(chosen);
+	kv_versions_free(versions);
 }
 
 /* The store's state after its images is not trusted. */
 static void
 set_unverified(const KvStore *store)
 {
-	KvImaged   *imaged = kv_imaged_read(store);
-	KvMap	   *map = kv_map_choose(store, imaged);
+	KvVersions *versions = kv_versions_read(&store->key, store->shape.id, 0, false, false, 0);
+	KvMap	   *map = kv_versions_durable_map(versions);
+	KvEdit	   *edits = palloc((2 * (Size) map->nshards + 1) * sizeof(KvEdit));
+	KvImage    *images = palloc0(map->nshards * sizeof(KvImage));
+	int			n = 0;
 	KvFound		found;
 
 	/*
@@ -214,23 +223,38 @@ set_unverified(const KvStore *store)
 	 */
 	uint32		after = kv_map_entries_after(store, map);
 
+	/* the number of a map that is dropped is not used again: its marks have it */
+	map->number = kv_versions_newest_map(versions)->number;
+	edits[n++] = kv_edit_of_map(map);
 	kv_store_list_files(&store->key, &found);
 	for (uint32 i = 0; i < map->nshards; i++)
 	{
 		uint32		shard = kv_map_shards(map)[i];
+		uint32		since = kv_map_since(map)[i];
 		int			at = kv_found_first(&found, shard);
+		KvImage		mark;
 
-		kv_shard_set_unverified(store, shard, found.files + at,
-								kv_found_of_shard(&found, at, shard),
-								kv_imaged_has(imaged, shard), i == 0 ? after : 0);
+		if (kv_versions_mark(versions, shard, since, &mark))
+			edits[n++] = kv_edit_of_mark(shard, &mark);
+		if (kv_shard_set_unverified(store, versions, shard, since, found.files + at,
+									kv_found_of_shard(&found, at, shard), i == 0 ? after : 0,
+									&images[i]))
+			edits[n++] = kv_edit_of_files(shard, &images[i].manifest);
 	}
+	(void) kv_versions_replace(versions, store->shape.id, edits, n);
 	KV_STOP_POINT("shards_unverified");
+	for (uint32 i = 0; i < map->nshards; i++)
+	{
+		int			at = kv_found_first(&found, kv_map_shards(map)[i]);
+
+		kv_shard_remove_others(store, kv_map_shards(map)[i], &images[i], found.files + at,
+							   kv_found_of_shard(&found, at, kv_map_shards(map)[i]));
+	}
 	kv_map_keep_only(store, map);
 	KV_STOP_POINT("map_kept");
 	pfree(found.files);
 	pfree(map);
-	if (imaged != NULL)
-		pfree(imaged);
+	kv_versions_free(versions);
 }
 
 static int	salvaged;
@@ -263,10 +287,7 @@ reset_store(KvStore *store, const KvReset *reset)
 				 errmsg("the last restartpoint is later than the last durable state of the "
 						"table")));
 	else if (reset->backup.redo != 0)
-	{
 		choose_images(store, reset);
-		kv_imaged_forget(&store->key);
-	}
 	else if (store->shape.wal == KV_WAL_NONE && !reset->trusted)
 	{
 		set_unverified(store);

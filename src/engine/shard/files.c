@@ -78,9 +78,6 @@ needs_file(const KvStore *store, const KvShard *shard, const KvFoundFile *file)
 			return kv_backups_run() || needs_run(shard, file->number) ||
 				(shard->recovered && (!kv_role_is_free(shard, KV_ROLE_FLUSH | KV_ROLE_COMPACT) ||
 									  file->number >= image->files.next_run));
-		case KV_FILE_IMAGE:
-			return shard->recovered ? file->number >= shard->durable.number :
-				file->number == shard->durable.number;
 		case KV_FILE_TEMPORARY:
 			return shard->recovered;
 		default:
@@ -109,9 +106,9 @@ kv_file_release(KvStore *store, uint32 shard_id, KvFileKind kind, uint32 number)
 	}
 }
 
-/* Removes the unneeded ones of these files: images, or all others. */
-static void
-release_files(KvStore *store, uint32 shard_id, const KvFoundFile *files, int n, bool images)
+/* While a flush or a compaction job runs, unnamed runs stay until the next time. */
+void
+kv_files_release(KvStore *store, uint32 shard_id, const KvFoundFile *files, int n)
 {
 	KvShard    *shard = kv_shard(store, shard_id);
 	char	   *directory = pstrdup(kv_path_store(&store->key));
@@ -121,8 +118,6 @@ release_files(KvStore *store, uint32 shard_id, const KvFoundFile *files, int n, 
 		char		path[MAXPGPATH];
 		bool		needed;
 
-		if ((files[i].kind == KV_FILE_IMAGE) != images)
-			continue;
 		LWLockAcquire(&shard->lock, LW_SHARED);
 		needed = needs_file(store, shard, &files[i]);
 		if (!kv_role_is_free(shard, KV_ROLE_FLUSH | KV_ROLE_COMPACT))
@@ -136,16 +131,4 @@ release_files(KvStore *store, uint32 shard_id, const KvFoundFile *files, int n, 
 			kv_run_say_gone();
 	}
 	pfree(directory);
-}
-
-/*
- * While a flush or a compaction job runs, unnamed runs stay until the next time.  Images are
- * removed first, the oldest one first.  So a crash, or a backup that begins in between, never
- * leaves an image that names removed files, or one older than a removed image.
- */
-void
-kv_files_release(KvStore *store, uint32 shard_id, const KvFoundFile *files, int n)
-{
-	release_files(store, shard_id, files, n, true);
-	release_files(store, shard_id, files, n, false);
 }

@@ -139,7 +139,7 @@ typedef enum KvImageSlot
 	KV_IMAGES
 } KvImageSlot;
 
-/* durable/: the newest image of the shard.  Guarded by lock. */
+/* durable/: the newest image of the shard, its mark in the version log.  Guarded by lock. */
 typedef struct KvDurableState
 {
 	/* the checkpointer makes an image soon, without a checkpoint (shard/) */
@@ -150,6 +150,10 @@ typedef struct KvDurableState
 	uint64		tail;
 	uint32		generation;		/* the newest image has the runs of this generation */
 	uint32		map;			/* bounds_since at the capture of the newest image */
+	/* the version log has this many entries of the open write buffer with this sequence */
+	uint64		carried_sequence;
+	uint32		carried;
+	uint32		carried_round;	/* of the checkpointer that has carried it last */
 	KvImageFiles images[KV_IMAGES];
 } KvDurableState;
 
@@ -263,13 +267,18 @@ typedef struct KvSplitLook
 	TimestampTz pause;			/* it considers no shard before this time */
 } KvSplitLook;
 
-/* durable/.  Guarded by no lock: changed by the process that makes images. */
-typedef struct KvStoreImages
+/* version/: the newest version log.  Set while OPENING, changed under lock. */
+typedef struct KvVersionLog
 {
-	pg_atomic_uint32 failed;	/* failed attempts to make requested images */
-	uint32		map;			/* maps up to this number are durable */
-	bool		stale;			/* some shards have images that its file "imaged" does not list */
-} KvStoreImages;
+	LWLock		lock;
+	uint32		number;			/* of the log */
+	uint32		appends;		/* to it so far, failed ones too */
+	uint64		end;			/* of its edits: where the next one is appended */
+	uint64		synced;			/* it is durable up to here */
+	uint64		least;			/* its length when it was written with edits that count only */
+	bool		removed;		/* a log with the next number was, and that may not be durable */
+	pg_atomic_uint32 failed;	/* failed attempts to make requested marks (durable/) */
+} KvVersionLog;
 
 /* Volumes of a class, numbered from 0. */
 typedef struct KvVolumeRange

@@ -3,8 +3,8 @@
  *		Value files that have left the list of their shard, until their files can be removed.
  *
  * A merge of all runs counts what it emits, by value file.  A compaction input of which it emits
- * nothing (kv_value_file_may_be_input) leaves the list with the manifest of that merge: no entry
- * names it, and none ever will (I 15).  It is retired, because its file may still be needed:
+ * nothing (kv_value_file_may_be_input) leaves the list with that merge: no entry
+ * names it, and none ever will (I 14).  It is retired, because its file may still be needed:
  *
  * - An image that was captured before lists it, and a shard that is set back to that image needs
  *   it.  So the file stays until an image is durable that was captured later.
@@ -19,8 +19,8 @@
  *
  * The list of retired value files is lost when the server ends.  Stores that begin at their images
  * miss nothing: the files of the image are in the list, and the others are removed after recovery
- * or redo.  At level 'none' the manifest counts.  Files that only the newest image lists are
- * retired again, and wait for the next image.
+ * or redo.  At level 'none' the newest FILES edit counts.  Files that only the newest image lists
+ * are retired again, and wait for the next image.
  *
  * Readers pin nothing.  A reader that finds a value's file removed looks the key up again (I 16).
  */

@@ -67,15 +67,15 @@ extern KvValueFileCount *kv_counts_find(const KvCounts *counts, KvAddress addres
 extern bool kv_retired_reserve(KvShard *shard, int n);
 extern bool kv_retired_make_room(KvShard *shard);	/* the same, for all compaction inputs */
 /*
- * Before a merge of all runs is published: takes the retiring value files off the manifest's list,
- * and notes the live bytes of the others.  kv_shard_describe has just made the manifest, and its
- * files.first_log is the new one.  horizon is that of the merge or older.  The caller has held the
- * lock since the description.
+ * Before a merge of all runs is published: takes the retiring value files off the list to be
+ * published, and notes the live bytes of the others.  kv_shard_describe has just made that list,
+ * and its files.first_log is the new one.  horizon is that of the merge or older.  The caller has
+ * held the lock since the description.
  */
 extern void kv_counts_apply(KvCounts *counts, const KvShard *shard, uint64 horizon,
 							KvManifest *manifest);
 /*
- * After the manifest is written: changes the shard in the same way.  lsn: the end of the WAL.
+ * When the list is to count: changes the shard in the same way.  lsn: the end of the WAL.
  * Requests an image if a value file retires.  Returns how many do.  Lock held, exclusively.
  */
 extern int	kv_value_files_retire(KvShard *shard, const KvCounts *counts, uint64 lsn);
@@ -88,7 +88,8 @@ extern void kv_counts_note_runs(KvShard *shard, const KvCounts *counts, uint32 f
 extern void kv_counts_note(KvShard *shard, const KvCounts *counts, const KvValueFile *value_files,
 						   int n);
 /*
- * In recovery, without a lock: adds a file that the newest image lists and the manifest does not.
+ * In recovery, without a lock: adds a file that the newest image lists, and the newest FILES edit
+ * does not.
  */
 extern bool kv_retired_add(KvShard *shard, const KvValueFile *value_file, uint32 until_image);
 /* In recovery, lock held exclusively: an entry names the value file, so it is not retired. */

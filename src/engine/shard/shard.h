@@ -157,7 +157,7 @@ struct KvStore
 	KvSpaceState space;
 	KvStoreMap	map;
 	KvSplitLook split;
-	KvStoreImages images;
+	KvVersionLog versions;
 	KvVolumes	volumes;
 	KvOpening	opening;
 	KvChangeCounts statistics;
@@ -451,7 +451,7 @@ extern void kv_tail_move(KvStore *store, KvShard *shard, int64 bytes);
  */
 extern int	kv_value_file_next_class(const KvShard *shard, Size len);
 /*
- * In recovery, without a lock: fills the list from the manifest.  durable: the contents of the
+ * In recovery, without a lock: fills the list from an edit.  durable: the contents of the
  * value files are durable, too.  False: there is no memory.
  */
 extern bool kv_value_files_load(KvShard *shard, const KvManifest *manifest, bool durable);
@@ -460,7 +460,7 @@ extern bool kv_value_files_load(KvShard *shard, const KvManifest *manifest, bool
  * list.
  */
 extern void kv_value_files_use(KvShard *shard, const KvManifest *other);
-/* Makes the manifest of the shard's present state; its list is palloc'd. */
+/* Describes the shard's present state, as for an edit; the list is palloc'd. */
 extern void kv_shard_describe(const KvShard *shard, KvManifest *manifest);
 extern void kv_value_files_free(KvShard *shard); /* no process uses the shard any more */
 
@@ -558,7 +558,7 @@ extern void kv_shard_note_redone(KvShard *shard, const KvVersion *version);
 /* Estimate of the live bytes of a value file; at most the used bytes.  Lock held. */
 extern uint64 kv_value_file_live(const KvShard *shard, const KvShardValueFile *value_file);
 /*
- * May the value file become a compaction input (I 15)?  It is closed, no transaction is running
+ * May the value file become a compaction input (I 14)?  It is closed, no transaction is running
  * that has reserved a large value in it, and all entries that name it are in runs.  horizon is
  * kv_xid_horizon().  Once true, the answer stays true.  A compaction sets KV_VALUE_FILE_INPUT under
  * the exclusive lock on value files for which this is true.  It clears the flag of those that are

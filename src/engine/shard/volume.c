@@ -8,7 +8,7 @@
  * (split/shardid.c).
  *
  * When a store is opened, every volume is free that has no file and that no shard continues, by its
- * manifest or its image.  Only the longest ranges of free volumes are remembered; a later start
+ * edits.  Only the longest ranges of free volumes are remembered; a later start
  * finds the others again.  So volumes are needed for existing files, and for files made between two
  * starts.
  *

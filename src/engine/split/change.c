@@ -2,9 +2,9 @@
  * change.c
  *		One change of a store's map: which process makes it, and when the new map counts.
  *
- * The map's file is written and synced under another name, so the file is whole whenever it has its
- * own name.  Then it is renamed.  From the rename until the map counts in memory nothing can fail:
- * the memory that is needed has been allocated before.  Writers are halted between the two.
+ * The map is appended to the version log, at level 'none' together with the files of its new
+ * shards.  From then until the map counts in memory nothing can fail: the memory that is needed has
+ * been allocated before.  Writers are halted during this.
  */
 #include "postgres.h"
 
@@ -130,18 +130,10 @@ kv_change_drain(KvChange *change)
 	kv_shard_drain(store, change->shard_id, PG_UINT32_MAX, PG_UINT64_MAX);
 }
 
-void
-kv_change_forget_file(KvChange *change)
-{
-	if (!change->published && change->after != NULL)
-		kv_map_file_remove(&change->store->key, change->after->number);
-}
-
-/* Removes the new map, unless it was published. */
+/* Frees the memory of the new map, unless it was published. */
 static void
 forget_map(KvChange *change)
 {
-	kv_change_forget_file(change);
 	if (DsaPointerIsValid(change->room))
 		kv_map_give_up(change->room);
 	change->room = InvalidDsaPointer;
@@ -215,10 +207,14 @@ kv_change_make(KvChange *change, int n, const uint32 *shards, const KvKey *bound
 	pfree(all);
 	pfree(since);
 	pfree(keys);
-	if (!kv_map_prepare(change->store, change->after, &change->room))
-		return false;
-	kv_map_file_write(&change->store->key, change->after);
-	return true;
+	return kv_map_prepare(change->store, change->after, &change->room);
+}
+
+void
+kv_change_add_files(KvChange *change, uint32 shard_id, const KvManifest *manifest)
+{
+	if (change->store->shape.wal == KV_WAL_NONE)
+		change->edits[change->nedits++] = kv_edit_of_files(shard_id, manifest);
 }
 
 /*
@@ -271,8 +267,9 @@ kv_change_publish(KvChange *change)
 	Max(change->shard_id, change->neighbour)};
 	int			n = change->neighbour == KV_NO_SHARD ? 1 : 2;
 
-	kv_map_file_show(&change->store->key, change->after->number);
-	KV_STOP_POINT("map_renamed");
+	change->edits[change->nedits++] = kv_edit_of_map(change->after);
+	kv_version_log_append(change->store, change->edits, change->nedits, false);
+	KV_STOP_POINT("map_appended");
 
 	/* kv_change_end sets the state and ends the halt */
 	change->published = true;

@@ -14,6 +14,7 @@
 #include "engine/shard/retired.h"
 #include "engine/shard/shard.h"
 #include "engine/split/split.h"
+#include "engine/version/version.h"
 
 #define KV_SPLIT_MOST	8		/* maximum number of shards that replace one */
 #define KV_ENTRY_WEIGHT	64		/* weight of an entry in bytes, in addition to its value */
@@ -34,6 +35,8 @@ typedef struct KvChange
 	uint64		closed_used;
 	bool		published;
 	bool		remains;		/* some files of an unpublished change could not be removed */
+	KvEdit		edits[KV_SPLIT_MOST + 1];	/* files of its new shards, and the map */
+	int			nedits;
 	/* ids for the new shards; KV_NO_SHARD: there are no more */
 	uint32		shard_ids[KV_SPLIT_MOST];
 	/* KvShard.split.left_xid of the previous shards with these ids, once the ids are in use */
@@ -47,8 +50,6 @@ typedef struct KvChange
  */
 extern KvChange *kv_change_begin(KvStore *store, uint32 shard_id);
 extern void kv_change_end(KvChange *change);
-/* Removes the file of the new map, unless the map was published.  A part of kv_change_end. */
-extern void kv_change_forget_file(KvChange *change);
 /* Halts the shard's writers: they wait until the change ends or kv_change_resume is called. */
 extern void kv_change_halt(KvChange *change);
 /*
@@ -66,15 +67,17 @@ extern void kv_change_resume(KvChange *change);
 extern void kv_change_drain(KvChange *change);
 /*
  * Makes the new map: n shards with these ids replace the changed one, and bounds[0] is its bound.
- * With n 0 the neighbour takes over its range.  Allocates all memory, and writes the map under a
- * temporary name.  Replaces a map made before.  False: there is no memory.
+ * With n 0 the neighbour takes over its range.  Allocates all memory.  Replaces a map made before.
+ * False: there is no memory.
  */
 extern bool kv_change_make(KvChange *change, int n, const uint32 *shards, const KvKey *bounds);
 /* Initializes the n-th new shard, which has no entries and which no other process knows yet. */
 extern void kv_change_init(KvChange *change, int n);
+/* At level 'none': the map is published together with these files of a new shard. */
+extern void kv_change_add_files(KvChange *change, uint32 shard_id, const KvManifest *manifest);
 /*
- * Publishes the map, in its file and in memory.  The shards that it adds are complete.  On ERROR it
- * is not published.
+ * Publishes the map, in the version log and in memory.  The shards that it adds are complete.  On
+ * ERROR it is not published.
  */
 extern void kv_change_publish(KvChange *change);
 /* Reports a published and ended change to the server log. */

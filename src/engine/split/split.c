@@ -332,7 +332,7 @@ live_bytes(const KvPart *part)
 	return bytes;
 }
 
-/* Completes the new shards, and writes their manifests, as the new map will find them. */
+/* Completes the new shards, as the new map will find them. */
 static bool
 complete_shards(KvSplit *split)
 {
@@ -356,7 +356,7 @@ complete_shards(KvSplit *split)
 		if (!list_value_files(split, i, fresh) || (i == 0 && !keep_retired(split, fresh)))
 			return false;
 		kv_shard_describe(fresh, &manifest);
-		kv_manifest_write(&split->store->key, copy->parts[i].shard_id, &manifest);
+		kv_change_add_files(split->change, copy->parts[i].shard_id, &manifest);
 		pfree(manifest.value_files);
 	}
 	return true;
@@ -433,7 +433,7 @@ split_shard(KvSplit *split)
 	kv_copy_memtable(&split->copy, &split->shard->active);
 	if (!complete_shards(split))
 		return;
-	KV_STOP_POINT("split_manifests");
+	KV_STOP_POINT("split_completed");
 	kv_change_publish(split->change);
 	empty_shard(split);
 	kv_value_end(split->store, split->shard_id);
@@ -464,14 +464,11 @@ end_split(KvSplit *split)
 
 	if (!split->change->published)
 	{
-		/* first: a map whose shards have no files would say that there are no rows */
-		kv_change_forget_file(split->change);
 		split->change->remains |= !kv_copy_discard(&split->copy);
 		for (int i = 0; i < split->copy.nparts; i++)
 		{
 			uint32		shard_id = split->copy.parts[i].shard_id;
 
-			split->change->remains |= !kv_io_gone(kv_path_manifest(&split->store->key, shard_id));
 			if (!kv_has_descriptor(split->store, shard_id))
 				continue;
 			split->change->remains |=

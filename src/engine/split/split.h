@@ -14,30 +14,30 @@
  * Steps of a split.  Readers and writers use the old shard up to step 4, and the new ones then:
  *
  *	1. flush	all runs are merged, so that most entries are in one
- *	2. copy		runs are copied to runs of the new shards, which no manifest names. Flushes
+ *	2. copy		runs are copied to runs of the new shards, which no edit names. Flushes
  *				continue, but leave the copied runs alone (KvShard.flush.floor)
  *	3. catch up	the memtable is flushed and the new runs are copied, until little is left
  *	4. switch	buffered writes go to files. Writers are halted, and the write buffers are drained.
- *				The memtable is copied to one more run. The manifests are renamed, then the map,
- *				which counts at once in memory
- *	5. image	images of all new shards are made, then the old shard's files are removed
+ *				The memtable is copied to one more run. The map is appended to the version log, at
+ *				level none with the new shards' files, and counts at once in memory
+ *	5. mark		marks of all new shards are made, then the old shard's files are removed
  *
- * Crash: The map is renamed last, so a map file that exists has all files that it names.  Files
+ * Crash: One append has the map and what it needs, so it counts as a whole or not at all.  Files
  * that no map names are removed at the next start, or when the store is next found done.  After a
- * power loss the newest map counts whose shards all have images (durable/mapback.c).  The WAL
- * supplies the changes that these images lack.
+ * power loss the newest map counts whose shards all have marks (version/log.c).  The WAL supplies
+ * the changes that these marks lack.
  *
  * Waits: Writers wait until one write buffer is written, a memtable of at most KV_SWITCH_ITEMS keys
- * is copied, and some small files are renamed.  Readers do not wait.
+ * is copied, and the version log has the map.  Readers do not wait.
  *
  * Locks: The caller holds none, and no lock is held during I/O.
  *
  * Failures: A change that fails, by an ERROR or the end of its process, has no effect.  Before the
- * rename of the map it leaves only files that no map names; after the rename nothing fails.  A
- * change begins only if the map is done and no base backup runs; otherwise it returns false.
+ * map is appended it leaves only files that no map names; afterwards nothing fails.  A change
+ * begins only if the map is done and no base backup runs; otherwise it returns false.
  *
  * Standby: The WAL has no records about maps, and a standby changes its own.  Redo is one more
- * writer there.  Images of the new shards are made with the next DURABLE record
+ * writer there.  Marks of the new shards are made with the next DURABLE record
  * (checkpoint/checkpointer.c).
  */
 #ifndef KV_SPLIT_H

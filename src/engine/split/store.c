@@ -30,7 +30,7 @@ is_ready(KvStore *store, uint32 shard_id)
 static void
 wait_until_ready(KvStore *store, uint32 shard_id)
 {
-	uint32		failed = pg_atomic_read_u32(&store->images.failed);
+	uint32		failed = pg_atomic_read_u32(&store->versions.failed);
 
 	while (!is_ready(store, shard_id))
 	{
@@ -40,7 +40,7 @@ wait_until_ready(KvStore *store, uint32 shard_id)
 					(errcode(ERRCODE_OBJECT_IN_USE),
 					 errmsg("cannot split %s while a base backup is running",
 							kv_table_label(store->key.dboid, store->key.relid))));
-		if (pg_atomic_read_u32(&store->images.failed) - failed >= KV_IMAGE_FAILURES)
+		if (pg_atomic_read_u32(&store->versions.failed) - failed >= KV_IMAGE_FAILURES)
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					 errmsg("could not complete the previous split of %s",

@@ -14,8 +14,8 @@
  *		RETIRED	was a compaction input; not in the list, but a recovery may go back to it
  *				(shard/retired.c)
  *
- * Open and closed value files are in the list of their shard (shard/valuefiles.c), which
- * manifests and images copy.  A value file is made, and another closed, under the shard's
+ * Open and closed value files are in the list of their shard (shard/valuefiles.c), which edits of
+ * the version log copy.  A value file is made, and another closed, under the shard's
  * extend_lock; the list changes under the shard's lock.  So the order is extend_lock, then
  * lock, and no descriptor is opened under the latter.
  *
@@ -23,11 +23,11 @@
  * missing):
  *
  *		made, not in the list yet
- *			killed: no manifest lists it and no entry names it, so it is removed when the
- *			store was recovered.  Power: the same; or it is missing.
+ *			killed: no edit lists it and no entry names it, so it is removed when the store
+ *			was recovered.  Power: the same; or it is missing.
  *		in the list, a write buffer opened in it
  *			killed: entries of write buffers and key logs name it, which puts it into the
- *			list.  Power, at full: the image does not list it, so it is removed; the WAL has
+ *			list.  Power, at full: the mark does not list it, so it is removed; the WAL has
  *			its values.  At keys: a BATCH that names it puts it into the list; its name and
  *			its values were made durable before their transaction committed, so if they are
  *			missing no snapshot sees them.  It is removed when redo has ended without a
@@ -37,14 +37,14 @@
  *			they are used again.
  *		closed, not cut, or cut half way
  *			a file that is longer than its used part does no harm.
- *		retired, before the manifest without it is written
+ *		retired, before the edit without it is appended
  *			it is closed, as before.
  *		retired, after that
- *			killed, at none: if the image lists it, it stays until the next one; else it is
- *			removed.  At full and keys, and after power: as the image says.
+ *			killed, at none: if the mark lists it, it stays until the next one; else it is
+ *			removed.  At full and keys, and after power: as the mark says.
  *		released, shortened or not
- *			no image that counts lists it, and no redo begins where a record names it.
- *		cut, while an older manifest says that more was used
+ *			no mark that counts lists it, and no redo begins where a record names it.
+ *		cut, while an older edit says that more was used
  *			a write buffer had reserved space and returned it: recovery takes the file's size.
  */
 #ifndef KV_VALUE_H

@@ -37,6 +37,7 @@ typedef struct KvWrite
 	bool		refused;		/* the write was refused */
 	TimestampTz waits_since;	/* when it began to wait for space; 0: it did not */
 	bool		waited;			/* it has waited too long, so it uses space nevertheless */
+	bool		restored;		/* the version log has it, so it is not logged */
 } KvWrite;
 
 /* Returns with the lock of the key's shard, state->shard_id, held exclusively. */

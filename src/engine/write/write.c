@@ -508,7 +508,8 @@ make_ready(KvStore *store, uint32 shard_id, KvKey key, KvWrite *write)
 	Size		place;
 	KvBufferNeed room;
 
-	if (pg_atomic_read_u32(&kv_gate->is_open) == 0 && !RecoveryInProgress())
+	/* what is restored is durable already */
+	if (pg_atomic_read_u32(&kv_gate->is_open) == 0 && !RecoveryInProgress() && !write->restored)
 	{
 		LWLockRelease(&shard->lock);
 		if (!refuse(write))
@@ -608,7 +609,8 @@ kv_write_finish(KvStore *store, KvKey key, KvWrite *write, KvKeyState *state)
 			write->version.cid == LockTupleKeyShare)
 			shard->key_share_xid = Max(shard->key_share_xid, write->version.xid);
 	}
-	log = added != NULL && store->shape.wal != KV_WAL_NONE && !RecoveryInProgress();
+	log = added != NULL && store->shape.wal != KV_WAL_NONE && !RecoveryInProgress() &&
+		!write->restored;
 	if (log && store->shape.wal == KV_WAL_KEYS)
 		log = kv_commit_note_write(store, shard_id);
 	if (log)
@@ -678,6 +680,51 @@ kv_redo_location(KvStore *store, KvKey key, const KvVersion *version)
 	if (version->len > 0)
 		claim(store, kv_shard_for(store, key.data, key.len), &write);
 	write_on_top(store, key, &write);
+}
+
+/* Put one entry of what is carried into the store again.  False: it does not count any more. */
+static bool
+restore_entry(KvStore *store, uint32 shard_id, const KvCarried *carried, const KvLogEntry *entry)
+{
+	KvKey		key = kv_entry_key(entry);
+	KvForm		form = KV_LOCATION_FORM(entry->location);
+	const char *value = entry->len == 0 ? NULL :
+		carried->values + (KV_LOCATION_ADDRESS(entry->location) - carried->base);
+	KvWrite		write = {.version = kv_entry_version(entry), .form = form, .value = value};
+
+	write.crc = kv_value_crc_begin(&store->key, key, value, entry->len);
+	if (kv_value_crc_finish(write.crc, entry->location, entry->len) != entry->value_crc ||
+		kv_shard_for(store, key.data, key.len) != shard_id)
+		kv_versions_raise_damaged(&store->key, store->versions.number,
+								  psprintf("A value of shard %u does not match its checksum.",
+										   shard_id));
+	write.version.status = kv_xid_status(entry->xid, carried->incarnation);
+	if (write.version.status == KV_XID_ABORTED ||
+		(entry->kind == KV_VERSION_LOCK && write.version.status != KV_XID_UNKNOWN))
+		return false;
+	write.version.location = KV_LOCATION_MAKE(form, 0);
+	write.restored = write.waited = true;
+	write_on_top(store, key, &write);
+	kv_stat_add(store, KV_COUNT_RECOVERED_ENTRIES, 1);
+	return true;
+}
+
+void
+kv_restore_carried(KvStore *store, uint32 shard_id, const KvCarried *carried)
+{
+	bool		all = true;
+
+	for (uint32 at = 0; at < carried->entry_bytes;)
+	{
+		const KvLogEntry *entry = (const KvLogEntry *) (carried->entries + at);
+
+		all &= restore_entry(store, shard_id, carried, entry);
+		at += KV_LOG_ENTRY_SIZE(entry->keylen);
+	}
+
+	/* the rest names xids that clog will forget, so the next checkpoint must make a mark */
+	if (!all)
+		pg_atomic_fetch_add_u32(&kv_shard(store, shard_id)->generation, 1);
 }
 
 KvInsertResult
