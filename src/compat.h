@@ -506,6 +506,13 @@
 #define kv_domain_has_constraints(type)	DomainHasConstraints(type)
 #endif
 
+/* Does a plan node count its use of buffers?  In a part of the node's struct since 19. */
+#if PG_VERSION_NUM >= 190000
+#define kv_counts_buffers(instrument)	((instrument)->instr.need_bufusage)
+#else
+#define kv_counts_buffers(instrument)	((instrument)->need_bufusage)
+#endif
+
 /* A checkpoint at once; renamed in 19. */
 #if PG_VERSION_NUM >= 190000
 #define KV_CHECKPOINT_FAST	CHECKPOINT_FAST

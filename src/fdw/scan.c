@@ -336,7 +336,7 @@ start_scan(ForeignScanState *node, KvScanState *state)
 		if (state->scan != NULL && node->ss.ps.instrument != NULL)
 			kv_scan_note_shards(state->scan);
 		if (state->scan != NULL && node->ss.ps.instrument != NULL &&
-			node->ss.ps.instrument->need_bufusage)
+			kv_counts_buffers(node->ss.ps.instrument))
 			kv_scan_explain_misses(state->scan);
 		if (state->scan == NULL)
 		{
