@@ -270,7 +270,7 @@ COMMENT ON COLUMN kvfdw_stat_tables.obsolete_value_files IS
 COMMENT ON COLUMN kvfdw_stat_tables.obsolete_bytes IS
 	'Bytes of these files, including files that are being freed.';
 COMMENT ON COLUMN kvfdw_stat_tables.obsolete_waiting_for IS
-	'What keeps obsolete files: image, checkpoint or backup; nothing if they are about to be '
+	'What keeps obsolete files: mark, checkpoint or backup; nothing if they are about to be '
 	'removed; NULL if there are none.';
 COMMENT ON COLUMN kvfdw_stat_tables.relocated_reads IS
 	'Reads of values that a compaction had moved, which were looked up again.';

@@ -63,7 +63,7 @@ COMMIT;
 SELECT relname, wal FROM kvfdw_stat_tables WHERE usable AND relid IN ('w'::regclass, 'fresh'::regclass) ORDER BY generation DESC LIMIT 2;
 TABLE content;
 TABLE fresh;
--- the last checkpoint's images
+-- the last checkpoint's marks
 CHECKPOINT;
 SELECT num_done > 0 AS some, last_lsn IS NOT NULL AS logged, last_done <= now() AS ended, last_total_time >= 0 AS took, last_shards >= 0 AS shards, last_files >= 0 AS files, last_bytes >= 0 AS bytes FROM kvfdw_stat_checkpointer;
 DROP VIEW level, content;

@@ -463,7 +463,7 @@ check_value_files(KvCheck *check)
 {
 	KvStore    *store = check->store;
 	KvShard    *shard = kv_shard(store, check->shard_id);
-	KvManifest	now;
+	KvFileList	now;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	kv_shard_describe(shard, &now);

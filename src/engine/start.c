@@ -78,7 +78,7 @@ static const KvModule modules[] = {
 	{.gucs = kv_split_gucs},
 	{KV_STRUCT(KvControl, kv_control)},
 	{KV_STRUCT(KvCheckpointer, kv_checkpointer), kv_checkpointer_init},
-	{.gucs = kv_image_gucs},
+	{.gucs = kv_durable_gucs},
 	{.gucs = kv_recovery_gucs},
 	{.gucs = kv_take_over_gucs, .start = kv_incarnation_startup},
 };

@@ -143,7 +143,7 @@ describe(KvStore *store, KvStoreStats *stats)
 		stats->memtable_bytes += shard->active.bytes + shard->immutable.bytes;
 		stats->runs += shard->files.nunfrozen + (shard->files.base_run != 0);
 		addresses = add_value_files(shard, addresses, &nplaces, stats);
-		waits = Max(waits, kv_retired_wait(store, i, KV_ANY_IMAGE, &bytes));
+		waits = Max(waits, kv_retired_wait(store, i, KV_ANY_MARK, &bytes));
 	}
 	kv_store_space(store, &space);
 	stats->live_bytes = space.all.live + space.all.kept - space.all.stuck - space.all.failed;

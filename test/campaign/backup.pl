@@ -8,7 +8,7 @@
 # transactions; some have values in tablespaces. A round draws how the backup is taken: by pg_basebackup at some rate, or by
 # pgBackRest, where that is installed, in full or what has changed; and whether "kvfdw checkpointer" ends shortly before. The
 # restored server ends its recovery, or follows the primary and is promoted, is compared, written to and checked. The control has
-# checkpoints that wait for no images: rows must be missing from its backup. Prints TAP, one test per round.
+# checkpoints that wait for no marks: rows must be missing from its backup. Prints TAP, one test per round.
 use strict;
 use warnings;
 use FindBin;

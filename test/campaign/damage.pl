@@ -119,7 +119,7 @@ sub change
 sub stop_server { my ($how) = @_; return system("pg_ctl -D '$data' -m $how -t 180 -w stop >/dev/null 2>&1") == 0 || server_kill('all') }
 
 # An index entry of each sort in each place that may hold one: a base run, runs that are
-# not frozen, logs that an image covers and others, write buffers that were written and not.
+# not frozen, logs that a mark covers and others, write buffers that were written and not.
 sub prepare
 {
 	must(join ';', 'CREATE TABLE heap (k int PRIMARY KEY, v text)', 'CREATE TABLE past (k int, v text)',

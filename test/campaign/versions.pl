@@ -557,7 +557,7 @@ sub strike_at
 	my @actions = $point =~ /^(?:flush|run|split|cut|compact)_/ ? $& =~ s/run/flush/r =~ s/_//r : ('CHECKPOINT', 'flush', 'compact', 'split', 'cut');
 	my @meet = grep { $met{$point}{$_} } @actions;
 	$tried{$point}++;
-	my $what = @meet && rand() < 0.8 ? $meet[ rand @meet ] : $point =~ /^(?:image|checkpoint)/ ? 'CHECKPOINT' : $actions[ rand @actions ];
+	my $what = @meet && rand() < 0.8 ? $meet[ rand @meet ] : $point =~ /^(?:mark|checkpoint)/ ? 'CHECKPOINT' : $actions[ rand @actions ];
 	$what = 'CHECKPOINT' if shards_of($t) > ($what eq 'split' ? FEW_SHARDS : MOST_SHARDS);
 	unlink glob "$data/kvfdw/{waiting,continue,step}.*";
 	for ($t, map { $table{ $names[ rand @names ] } } 1 .. 5) { my ($sql, $now) = change($_, $_->{rows}); take($_, { sql => $sql, now => $now }) }

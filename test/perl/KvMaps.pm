@@ -15,7 +15,7 @@ our @EXPORT = qw(lose_unsynced map_settles map_is_durable);
 sub lose_unsynced
 {
 	my ($node, $dir, $durable, $point, $how, $boot) = @_;
-	my $synced = $point =~ /^(?:image_written|map_imaged|map_done)$/;
+	my $synced = $point =~ /^(?:mark_written|map_marked|map_done)$/;
 	my @lost = grep { !$durable->{$_} && ($synced ? /\.tmp$/ : /\.(?:run|log|tmp)$/) } glob "$dir/*";
 
 	my $turn = length $boot;

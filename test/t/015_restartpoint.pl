@@ -2,7 +2,7 @@
 # without restartpoints; it starts from checkpoints of a primary that had crashed
 # or was stopped; a server whose WAL began without the library can be a primary.
 #
-# The loss of power is told by another boot id: tables are set back to their images.
+# The loss of power is told by another boot id: tables are set back to their marks.
 use strict;
 use warnings;
 use FindBin;
@@ -136,7 +136,7 @@ check('and so has the standby');
 SKIP:
 {
 	skip 'not a test build (make FAULTS=1)', 1 if !$faults;
-	for my $step (qw(image_captured image_synced image_written redo_before_flush redo_flushed))
+	for my $step (qw(mark_captured mark_synced mark_written redo_before_flush redo_flushed))
 	{
 		$s->append_conf('postgresql.conf', "kvfdw.stop_points = '$step=kill'\nrestart_after_crash = off\n");
 		$s->restart;

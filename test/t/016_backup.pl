@@ -100,17 +100,17 @@ sub end_backup
 }
 
 my @orders = (
-	[ 'images_first', '[.]image$', '[.](run|log)$', '.' ],
-	[ 'images_last', '[.]val$', 'kvfdw.*[.](run|log|manifest)$', '[.]image$', '.' ],
-	[ 'truncated', '/(table|map)$', '[.](val|run)$', '[.]manifest$|[.]log$', '.' ],
+	[ 'marks_first', '[.]versions$', '[.](run|log)$', '.' ],
+	[ 'marks_last', '[.]val$', 'kvfdw.*[.](run|log)$', '[.]versions$', '.' ],
+	[ 'truncated', '/table$', '[.](val|run)$', '[.]versions$|[.]log$', '.' ],
 	[ 'gone', '[.](val|run)$', '.' ]);
 my $other;
 for my $order (@orders)
 {
 	my ($name, @patterns) = @$order;
 	change();
-	my $backup = begin_backup($name, $name eq 'images_last');
-	$other = begin_backup('other', 0) if $name eq 'images_first';
+	my $backup = begin_backup($name, $name eq 'marks_last');
+	$other = begin_backup('other', 0) if $name eq 'marks_first';
 	my $copy = PostgreSQL::Test::Cluster->new($name);
 	$copy->init;
 	my $to = $copy->data_dir;
@@ -127,7 +127,7 @@ for my $order (@orders)
 		copy_new($to, $pattern, \%copied);
 	}
 	end_backup($backup);
-	if ($name eq 'images_last') { end_backup($other); }
+	if ($name eq 'marks_last') { end_backup($other); }
 	churn();
 	system("rm -rf '$to/pg_wal'/* && cp -a '$data'/pg_wal/0* '$to/pg_wal/' && mkdir -p '$to/pg_wal/archive_status'") == 0 or die;
 	PostgreSQL::Test::Utils::append_to_file("$to/backup_label", slurp_file($backup->{label}));

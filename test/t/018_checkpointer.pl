@@ -1,6 +1,6 @@
 # Promise: what was acknowledged at wal level full or keys survives a restart of the
 # operating system, whatever the checkpointer, redo or a commit had just
-# done: a checkpoint does not complete before the images are made, and no step in between
+# done: a checkpoint does not complete before the marks are made, and no step in between
 # leaves a state that cannot be set back.  At level none what is damaged is
 # dropped and counted, the rest is right.
 #
@@ -74,7 +74,7 @@ $node->append_conf('postgresql.conf', "kvfdw.boot_id = 'after a stop'\n");
 $node->start;
 is(same('t_full', 't_keys'), '', 'nor does a clean stop before one');
 
-# ---- a checkpoint and its images ----
+# ---- a checkpoint and its marks ----
 
 change('t_full', 't_keys');
 my $before = $node->safe_psql('postgres', 'SELECT redo_lsn FROM pg_control_checkpoint()');
@@ -82,7 +82,7 @@ worker_stop_points($node, 'checkpoint_before_record=wait');
 my $w = psql_writer($node, 'CHECKPOINT;', 'checkpoint');
 stopped($node, 'checkpoint_before_record');
 change('t_full', 't_keys');
-is($node->safe_psql('postgres', 'SELECT redo_lsn FROM pg_control_checkpoint()'), $before, 'a checkpoint waits for its images');
+is($node->safe_psql('postgres', 'SELECT redo_lsn FROM pg_control_checkpoint()'), $before, 'a checkpoint waits for its marks');
 ok(!ended($w), 'and so does who asked for it');
 reboot();
 is(same('t_full', 't_keys'), '', 'a restart before the checkpointer has let it go');
@@ -93,7 +93,7 @@ $node->safe_psql('postgres', 'CHECKPOINT');
 is($node->safe_psql('postgres', "SELECT num_done > $barriers AND last_shards > 0 AND last_lsn > '$before' FROM kvfdw_stat_checkpointer"), 't', 'the view tells of the checkpointer');
 $node->safe_psql('postgres', q{DELETE FROM t_keys; INSERT INTO t_keys TABLE heap});
 
-for my $step (qw(checkpoint_before_flush image_captured image_synced image_named edits_appended image_written checkpoint_before_record checkpoint_before_release))
+for my $step (qw(checkpoint_before_flush mark_captured mark_synced mark_named edits_appended mark_written checkpoint_before_record checkpoint_before_release))
 {
 	change('t_full', 't_keys');
 	$node->safe_psql('postgres', 'ALTER SYSTEM SET restart_after_crash = off');
@@ -103,7 +103,7 @@ for my $step (qw(checkpoint_before_flush image_captured image_synced image_named
 	reboot();
 	is(same('t_full', 't_keys'), '', "SIGKILL at $step, and a restart");
 }
-for my $step (qw(map_set_back image_captured image_synced image_named edits_appended image_written redo_before_flush redo_flushed))
+for my $step (qw(map_set_back mark_captured mark_synced mark_named edits_appended mark_written redo_before_flush redo_flushed))
 {
 	change('t_full', 't_keys');
 	ok(!reboot('kvfdw.stop_points' => "$step=kill"), "recovery is killed at $step") or next;

@@ -89,13 +89,13 @@ step_go($s);
 reboot();
 is(answer($node, 'SELECT k, v FROM t_keys'), '3|three', 'what it holds is logged');
 
-# ---- the first image of a shard, and a flush ----
+# ---- the first mark of a shard, and a flush ----
 
 $node->safe_psql('postgres', q{INSERT INTO t_full SELECT g, 'v' || g FROM generate_series(1, 1000) g});
-$w = psql_writer($node, q{SET kvfdw.stop_points = 'flush_before_manifest=wait'; SELECT kvfdw_flush('t_full');}, 'freeze');
-stopped($node, 'flush_before_manifest');
+$w = psql_writer($node, q{SET kvfdw.stop_points = 'flush_before_files=wait'; SELECT kvfdw_flush('t_full');}, 'freeze');
+stopped($node, 'flush_before_files');
 $node->safe_psql('postgres', 'CHECKPOINT');
-go_on($node, 'flush_before_manifest');
+go_on($node, 'flush_before_files');
 outcome($w);
 is(answer($node, 'SELECT count(*) FROM t_full'), 1000, 'a checkpoint leaves the run of a freeze alone');
 
@@ -119,15 +119,15 @@ $node->safe_psql('postgres', 'TRUNCATE t_full');
 
 my $pid = $node->safe_psql('postgres', q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'kvfdw checkpointer'});
 $node->safe_psql('postgres', 'CHECKPOINT');
-worker_stop_points($node, 'image_captured=wait');
+worker_stop_points($node, 'mark_captured=wait');
 for my $round (1 .. 3)
 {
 	# what a checkpointer has left behind meets the next one
 	$node->safe_psql('postgres', kv_table('d', 'k int, v text', 'k', "shards '100'") . "INSERT INTO d SELECT g * 20000000, 'x' FROM generate_series(-105, 105) g");
 	$w = psql_writer($node, 'CHECKPOINT;', "drop$round");
-	stopped($node, 'image_captured');
+	stopped($node, 'mark_captured');
 	$node->safe_psql('postgres', 'DROP FOREIGN TABLE d');
-	go_on($node, 'image_captured', $w);
+	go_on($node, 'mark_captured', $w);
 }
 worker_stop_points($node, '');
 is($node->safe_psql('postgres', q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'kvfdw checkpointer'}), $pid, 'tables are dropped under checkpoints');

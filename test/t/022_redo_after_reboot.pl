@@ -51,12 +51,12 @@ $node->safe_psql('postgres', q{TRUNCATE t_full; INSERT INTO t_full VALUES (2, 'n
 caught_up($node, $standby);
 is(answer($standby, 'SELECT k, v FROM t_full'), '2|new', 'and another one with the same number');
 
-# ---- a standby's restartpoint that is ahead of its images, for the primary logged no DURABLE record ----
+# ---- a standby's restartpoint that is ahead of its marks, for the primary logged no DURABLE record ----
 
 $standby->append_conf('postgresql.conf', "kvfdw.stop_points = ''\n");
 $standby->stop('immediate');
 $standby->start;
-$node->safe_psql('postgres', q{INSERT INTO t_full VALUES (3, 'in no image')});
+$node->safe_psql('postgres', q{INSERT INTO t_full VALUES (3, 'in no mark')});
 caught_up($node, $standby);
 my $restartpoint = 'SELECT redo_lsn FROM pg_control_checkpoint()';
 my $before = answer($standby, $restartpoint);
@@ -78,7 +78,7 @@ for ([ $copy, "a backup of the standby" ], [ $standby, 'the standby after power 
 }
 $node->stop;
 
-# ---- images that name runs of the server that are to be forgotten ----
+# ---- marks that name runs of the server that are to be forgotten ----
 
 $node = kv_cluster('forget', 'kvfdw.flush_after' => 3600);
 $node->safe_psql('postgres', kv_table('t', 'k int, v text', 'k') . q{INSERT INTO t VALUES (1, 'first'); CHECKPOINT});

@@ -117,14 +117,14 @@ if (has_faults($node))
 {
 	for my $t (@tables)
 	{
-		my $freeze = psql_writer($node, "SET kvfdw.stop_points = 'flush_before_manifest=wait'; SELECT kvfdw_flush('$t');", "freeze_$t");
-		stopped($node, 'flush_before_manifest');
+		my $freeze = psql_writer($node, "SET kvfdw.stop_points = 'flush_before_files=wait'; SELECT kvfdw_flush('$t');", "freeze_$t");
+		stopped($node, 'flush_before_files');
 		my $sql = $t eq 's' ? 'SELECT k, v FROM s ORDER BY k' : "SELECT k, v FROM $t";
 		through_windows('sealed', $t, $sql);
 		insert($t, $rows{$t} + 1, $rows{$t} + 20, 9);
 		$rows{$t} += 20;
 		is(answer($node, digest($t, 'ORDER BY k')), answer($node, digest("h_$t", 'ORDER BY k')), "$t, being frozen: the rows are right");
-		unlike(go_on($node, 'flush_before_manifest', $freeze), qr/ERROR/, "$t is frozen");
+		unlike(go_on($node, 'flush_before_files', $freeze), qr/ERROR/, "$t is frozen");
 	}
 	# values in a sealed write buffer that is not written yet
 	$node->safe_psql('postgres', 'CHECKPOINT');

@@ -30,7 +30,7 @@ my $syncs = syncs();
 $node->safe_psql('postgres', 'CHECKPOINT');
 my $calls = syncs() - $syncs;
 my ($shards, $synced) = split /\|/, $node->safe_psql('postgres', 'SELECT last_shards, last_files FROM kvfdw_stat_checkpointer');
-cmp_ok($shards, '>', 250, 'a checkpoint makes images of many shards');
+cmp_ok($shards, '>', 250, 'a checkpoint makes marks of many shards');
 cmp_ok($calls, '<=', $synced + $shards + 20, '… with one sync for each file, and few more');
 
 change();
@@ -66,6 +66,6 @@ $node->safe_psql('postgres', q{ALTER SYSTEM SET kvfdw.boot_id = 'another'});
 $node->safe_psql('postgres', 'CHECKPOINT');
 kill_all($node);
 $node->start;
-is(tables_differ($node, 'kv', 'heap', 'k'), '', '… and set back to its images as well');
+is(tables_differ($node, 'kv', 'heap', 'k'), '', '… and set back to its marks as well');
 is(kv_check_clean($node, 'kv'), '', '… and clean');
 done_testing();

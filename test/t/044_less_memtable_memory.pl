@@ -35,7 +35,7 @@ kill_all($node);
 $node->start;
 same($node, 'after a crash', sort keys %options);
 
-# ---- again, with more since the images, and killed while it recovers ----
+# ---- again, with more since the marks, and killed while it recovers ----
 
 for my $n (1 .. 2)
 {

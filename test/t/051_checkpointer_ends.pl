@@ -68,16 +68,16 @@ SKIP:
 		change($node);
 		$node->safe_psql('postgres', join('', map { "INSERT INTO t$_ VALUES ($round, 'x');" } 1 .. 20));
 		my $before = $marks->();
-		worker_stop_points($node, 'image_written=wait');
+		worker_stop_points($node, 'mark_written=wait');
 		my $checkpoint = psql_writer($node, 'CHECKPOINT;', "round$round");
-		stopped($node, 'image_written');
+		stopped($node, 'mark_written');
 		my $now = $marks->();
 		my ($new) = grep { $now->{$_} > ($before->{$_} // 0) } keys %$now;
 		$victim = $name{$new};
-		append_to_file($node->data_dir . '/kvfdw/continue.image_written', '');
+		append_to_file($node->data_dir . '/kvfdw/continue.mark_written', '');
 		is(outcome($checkpoint), '', "the first marks are those of $victim");
 		worker_stop_points($node, '');
-		unlink $node->data_dir . '/kvfdw/continue.image_written';
+		unlink $node->data_dir . '/kvfdw/continue.mark_written';
 		last if $victim !~ /^kv_(.*)/;
 		my $other = $1;
 		@levels = grep { $_ ne $other } @levels;
@@ -85,23 +85,23 @@ SKIP:
 	cmp_ok(scalar(@levels), '>', 0, "and those of these levels come after it: @levels");
 	change($node);
 	$node->safe_psql('postgres', "INSERT INTO $victim VALUES (0, 'y')");
-	worker_stop_points($node, 'image_synced=wait');
+	worker_stop_points($node, 'mark_synced=wait');
 	my $pid = checkpointer_pid($node);
 	$node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
-	stopped($node, 'image_synced');
+	stopped($node, 'mark_synced');
 	my $checkpoint = psql_writer($node, 'CHECKPOINT;', 'dropped');
 	wait_for('the checkpoint to wait for it', 180, sub { answer($node, q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'checkpointer' AND wait_event IS DISTINCT FROM 'CheckpointerMain'}) eq '1' });
 	$node->safe_psql('postgres', "DROP FOREIGN TABLE $victim");
 	# the process that is started in its place does not make marks of its own
-	worker_stop_points($node, 'image_captured=wait');
-	append_to_file($node->data_dir . '/kvfdw/continue.image_synced', '');
+	worker_stop_points($node, 'mark_captured=wait');
+	append_to_file($node->data_dir . '/kvfdw/continue.mark_synced', '');
 	note 'the checkpointer stays' unless checkpointer_gone($node, $pid);
 	# the next process holds it up if it has not come far enough
-	eval { wait_for('the checkpoint', 30, sub { ended($checkpoint) || -e $node->data_dir . '/kvfdw/waiting.image_captured' }) };
+	eval { wait_for('the checkpoint', 30, sub { ended($checkpoint) || -e $node->data_dir . '/kvfdw/waiting.mark_captured' }) };
 	eval { wait_for('the checkpoint', 2, sub { ended($checkpoint) }) };
 	note 'the checkpoint: ' . (ended($checkpoint) ? outcome($checkpoint) : 'goes on waiting');
 	kill_all($node) if postmaster_runs($node);
-	unlink map { $node->data_dir . "/kvfdw/$_" } 'continue.image_synced', 'waiting.image_captured';
+	unlink map { $node->data_dir . "/kvfdw/$_" } 'continue.mark_synced', 'waiting.mark_captured';
 	$node->append_conf('postgresql.auto.conf', "kvfdw.stop_points = ''\n");
 	another_kernel($node);
 	if (ok(start_again($node), 'the server starts without the dropped table'))

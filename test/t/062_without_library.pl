@@ -16,7 +16,7 @@ trust_tables($node);
 $node->stop;
 $node->start;
 
-# the control file says that images are not complete from the moment when writers may come
+# the control file says that marks are not complete from the moment when writers may come
 wait_for('the checkpointer', 180, sub { answer($node, 'SELECT num_done > 0 FROM kvfdw_stat_checkpointer') eq 't' });
 kill_all($node);
 $node->append_conf('postgresql.conf', "shared_preload_libraries = ''\n");

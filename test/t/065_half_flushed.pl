@@ -46,14 +46,14 @@ sub tidy
 	my ($what) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	$node->safe_psql('postgres', $freeze_all);
-	$node->safe_psql('postgres', 'CHECKPOINT') for 1 .. 2;    # the second: files that the first one's images named
+	$node->safe_psql('postgres', 'CHECKPOINT') for 1 .. 2;    # the second: files that the first one's marks named
 	is(scalar(grep { /\.run$/ } kv_files($node)), scalar(@tables), "$what: a run for each table, and no other");
 	is(join(' ', grep { /tmp/ } kv_files($node)), '', "$what: no temporary file");
 	is(kv_check_clean($node, @tables), '', "$what: kvfdw_check is clean");
 	return;
 }
 
-my @points = qw(flush_before_merge flush_before_finish run_written run_renamed flush_before_manifest flush_after_manifest flush_done);
+my @points = qw(flush_before_merge flush_before_finish run_written run_renamed flush_before_files flush_after_files flush_done);
 change();
 $node->safe_psql('postgres', "$freeze_all; CHECKPOINT");
 

@@ -48,7 +48,7 @@ sub shows
 }
 
 shows('flush_before_merge', "kvfdw_flush('t')", 'command, phase, shard_id, unit, done, total IS NULL', 'flush|draining|0|entries|0|t');
-shows('flush_before_manifest', "kvfdw_flush('t')", 'command, phase, shard_id IN (0, 1), unit, total > 100, done = total', 'flush|publishing|t|entries|t|t');
+shows('flush_before_files', "kvfdw_flush('t')", 'command, phase, shard_id IN (0, 1), unit, total > 100, done = total', 'flush|publishing|t|entries|t|t');
 shows('compact_slice', "kvfdw_compact('t', true)", 'command, phase, shard_id, unit, done, total > 10000', 'compact|moving|0|bytes|0|t');
 shows('warm_read', "kvfdw_prewarm('t')", 'command, phase, shard_id, unit, done > 100000, total >= done', 'prewarm|reading|1|bytes|t|t');
 shows('check_run_pinned', "kvfdw_check('t')", 'command, phase, shard_id, unit, done, total >= 3001', 'check|runs and values|0|entries|0|t');

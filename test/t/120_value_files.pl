@@ -129,7 +129,7 @@ kill_all($node);
 restart_killed($node);
 sound('killed behind a freeze');
 
-# ---- power goes: what no image names may be missing ----
+# ---- power goes: what no mark names may be missing ----
 grow(100);
 $node->safe_psql('postgres', 'CHECKPOINT');
 my %synced = map { $_ => { chunks("t_$_") } } @levels;

@@ -1,5 +1,5 @@
 # Promise: value files that were made and never became durable are not missed, even if the WAL
-# names them, and their addresses are not given to others (I 13). A value file that an image names
+# names them, and their addresses are not given to others (I 13). A value file that a mark names
 # stays (I 14). Addresses that a write buffer returns never look like damage. A missing value file
 # is an error that names it.
 use strict;
@@ -84,11 +84,11 @@ sub load_and_flush
 
 # ---- keys: a load that is not committed, the records of which another's commit has flushed ----
 
-for my $had_image (1, 0)
+for my $had_mark (1, 0)
 {
-	my $t = "keys_$had_image";
+	my $t = "keys_$had_mark";
 	create($t, 'keys', 2);
-	if ($had_image)
+	if ($had_mark)
 	{
 		both($t, "INSERT INTO TABLE_ $value(1, 20) g");
 		$node->safe_psql('postgres', 'CHECKPOINT');
@@ -175,7 +175,7 @@ for my $level (qw(none keys full))
 
 # ---- a write buffer gives back what it had reserved ----
 
-# A write buffer without a value, in a value file made for it, while a manifest lists that; then the value file is
+# A write buffer without a value, in a value file made for it, while an edit lists that; then the value file is
 # closed and cut.
 my $large = "repeat('large', 80000)";
 create('back', 'none', 1);
@@ -185,7 +185,7 @@ both('back', "INSERT INTO TABLE_ $value(1, 14) g");
 	stopped($node, 'flush_before_merge');
 	both('back', 'DELETE FROM TABLE_ WHERE k = 1');
 	is(scalar(my @made = chunks('back')), 2, 'back: a chunk for a slot');
-	is(go_on($node, 'flush_before_merge', $freeze), "\n", 'back: the manifest lists it');
+	is(go_on($node, 'flush_before_merge', $freeze), "\n", 'back: the edit lists it');
 	both('back', "INSERT INTO TABLE_ VALUES (100, $large)");
 	is(scalar(grep { -s == 0 } chunks('back')), 1, 'back: it is cut');
 }

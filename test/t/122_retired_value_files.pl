@@ -1,5 +1,5 @@
 # Promise: a value file that nothing names any more leaves its shard's list, and its file goes when
-# no image, no base backup and, at level keys, no redo can need it any more: seconds later at
+# no mark, no base backup and, at level keys, no redo can need it any more: seconds later at
 # full and none, with the next checkpoint at keys (I 14).  Whatever ends the server in
 # between, each row is there, each value file that something names too, and in the end no other.
 use strict;
@@ -125,7 +125,7 @@ for my $level (@levels)
 	change();
 	freeze();
 	$node->safe_psql('postgres', 'CHECKPOINT');
-	wait_for('an image', sub { stat_of($_, 'obsolete_waiting_for') eq 'backup' }) for @levels;
+	wait_for('a mark', sub { stat_of($_, 'obsolete_waiting_for') eq 'backup' }) for @levels;
 	cmp_ok(stat_of($_, 'obsolete_value_files'), '>', 5, "$_: chunks wait while a base backup runs") for @levels;
 	sound('while a backup runs');
 	$backup->query_safe("SELECT 1 FROM pg_backup_stop()");
@@ -135,7 +135,7 @@ for my $level (@levels)
 }
 
 # ---- killed wherever that may be ----
-for my $point (qw(flush_before_manifest flush_after_manifest))
+for my $point (qw(flush_before_files flush_after_files))
 {
 	for my $level (@levels)
 	{
@@ -159,7 +159,7 @@ sub kill_at
 	restart_killed($node);
 	return;
 }
-for my $point (qw(image_wanted image_captured image_synced edits_appended image_written value_file_released free_step))
+for my $point (qw(mark_wanted mark_captured mark_synced edits_appended mark_written value_file_released free_step))
 {
 	for my $level ($point eq 'free_step' ? 'full' : @levels)
 	{
@@ -177,20 +177,20 @@ $node->safe_psql('postgres', 'CHECKPOINT');
 released('in the end');
 sound('in the end');
 
-# ---- power goes: the image that counts has its value files ----
-for my $with_image (0, 1)
+# ---- power goes: the mark that counts has its value files ----
+for my $with_mark (0, 1)
 {
 	fill(60);
 	$node->safe_psql('postgres', 'CHECKPOINT');
 	change();
-	if ($with_image) { freeze(); released('before the power goes', qw(full none)); kill_all($node); }
-	else { worker_stop_points($node, 'image_wanted=wait'); freeze(); stopped($node, 'image_wanted'); worker_stop_points($node, ''); kill_all($node); }
-	unlink "$data/kvfdw/waiting.image_wanted";
-	$node->append_conf('postgresql.conf', "kvfdw.boot_id = 'another $with_image'\n");
+	if ($with_mark) { freeze(); released('before the power goes', qw(full none)); kill_all($node); }
+	else { worker_stop_points($node, 'mark_wanted=wait'); freeze(); stopped($node, 'mark_wanted'); worker_stop_points($node, ''); kill_all($node); }
+	unlink "$data/kvfdw/waiting.mark_wanted";
+	$node->append_conf('postgresql.conf', "kvfdw.boot_id = 'another $with_mark'\n");
 	restart_killed($node);
-	is(tables_differ($node, "t_$_", 'heap', 'k'), '', "power, image $with_image: $_ has all rows") for qw(full keys);
-	is($node->safe_psql('postgres', "SELECT file, problem FROM kvfdw_check('t_$_')"), '', "power, image $with_image: $_ is sound") for @levels;
-	is(tables_differ($node, 't_none', 'heap', 'k'), '', "power, image $with_image: none has what was in files");
+	is(tables_differ($node, "t_$_", 'heap', 'k'), '', "power, mark $with_mark: $_ has all rows") for qw(full keys);
+	is($node->safe_psql('postgres', "SELECT file, problem FROM kvfdw_check('t_$_')"), '', "power, mark $with_mark: $_ is sound") for @levels;
+	is(tables_differ($node, 't_none', 'heap', 'k'), '', "power, mark $with_mark: none has what was in files");
 }
 ok(-s $node->logfile, 'the server has a log');
 $node->stop;

@@ -36,7 +36,7 @@ sub retires
 }
 
 retires();
-is(stat_of($standby, 'obsolete_waiting_for'), 'image', 'they wait for an image, which comes with a DURABLE');
+is(stat_of($standby, 'obsolete_waiting_for'), 'mark', 'they wait for a mark, which comes with a DURABLE');
 is(stat_of($primary, 'obsolete_value_files'), '0', 'the primary has retired none');
 same_as_heap($standby, 'standby');
 

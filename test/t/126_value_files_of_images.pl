@@ -1,6 +1,6 @@
-# Promise: a value file stays as long as the image lists it that a power loss would lead back to
+# Promise: a value file stays as long as the mark lists it that a power loss would lead back to
 # (I 14): one that was captured before the value file left its list and is made behind that, and
-# one that is older than a manifest which a crash has left.  So do its logs, also those of an image
+# one that is older than an edit which a crash has left.  So do its logs, also those of a mark
 # that failed behind its rename, as long as that is there.
 use strict;
 use warnings;
@@ -12,7 +12,7 @@ use Test::More;
 use KvTest;
 
 plan skip_all => 'heap has no chunks' if heap_only();
-my $node = kv_cluster('images', 'kvfdw.test_carried' => 0, 'kvfdw.compact_workers' => 0, 'kvfdw.test_value_file_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.flush_after' => 3600, 'kvfdw.test_compact' => 'on');
+my $node = kv_cluster('marks', 'kvfdw.test_carried' => 0, 'kvfdw.compact_workers' => 0, 'kvfdw.test_value_file_kb' => 64, checkpoint_timeout => '1h', 'kvfdw.flush_after' => 3600, 'kvfdw.test_compact' => 'on');
 my $data = $node->data_dir;
 plan skip_all => 'needs fault injection' unless has_faults($node);
 my @levels = qw(full keys none);
@@ -46,69 +46,69 @@ $node->safe_psql('postgres', 'CREATE TABLE heap (k int PRIMARY KEY, v text);' . 
 run_all('INSERT INTO TABLE_ SELECT g, rpad(md5(g::text), 1500 + g * 37 % 3000, md5(g::text)) FROM generate_series(1, 300) g');
 $node->safe_psql('postgres', 'CHECKPOINT');
 
-# ---- an image is captured, value files leave the list, it is made ----
+# ---- a mark is captured, value files leave the list, it is made ----
 for my $level (@levels)
 {
 	change();
 	$node->safe_psql('postgres', 'CHECKPOINT');
-	# only this one needs another image
+	# only this one needs another mark
 	$node->safe_psql('postgres', "UPDATE t_$level SET v = v WHERE k = 1");
-	worker_stop_points($node, 'image_captured=wait,image_wanted=wait');
+	worker_stop_points($node, 'mark_captured=wait,mark_wanted=wait');
 	my $w = psql_writer($node, 'CHECKPOINT;', 'checkpoint');
-	stopped($node, 'image_captured');
+	stopped($node, 'mark_captured');
 	$node->safe_psql('postgres', "SET kvfdw.stop_points = ''; SELECT kvfdw_flush('t_$level')");
-	cmp_ok(retired($level), '>', 5, "$level: chunks leave the list while an image is made that lists them");
-	is(go_on($node, 'image_captured', $w), '', 'it is made');
-	stopped($node, 'image_wanted');
+	cmp_ok(retired($level), '>', 5, "$level: chunks leave the list while a mark is made that lists them");
+	is(go_on($node, 'mark_captured', $w), '', 'it is made');
+	stopped($node, 'mark_wanted');
 	power();
-	same("power goes behind an image of before ($level)");
+	same("power goes behind a mark of before ($level)");
 	$node->safe_psql('postgres', 'CHECKPOINT');
 }
 
-# ---- a crash behind the manifest, and power goes before the next image ----
+# ---- a crash behind the edit, and power goes before the next mark ----
 for my $level (@levels)
 {
 	change();
 	$node->safe_psql('postgres', 'CHECKPOINT');
-	worker_stop_points($node, 'image_wanted=wait');
+	worker_stop_points($node, 'mark_wanted=wait');
 	my $times = times_ready($node);
-	$node->psql('postgres', "SET kvfdw.stop_points = 'flush_after_manifest=kill'; SELECT kvfdw_flush('t_$level')");
+	$node->psql('postgres', "SET kvfdw.stop_points = 'flush_after_files=kill'; SELECT kvfdw_flush('t_$level')");
 	ready_again($node, $times);
 	$node->safe_psql('postgres', "SELECT count(*) FROM t_$_") for @levels;
-	if ($level eq 'none') { stopped($node, 'image_wanted'); cmp_ok(retired('none'), '>', 5, 'what only the image lists is retired'); }
+	if ($level eq 'none') { stopped($node, 'mark_wanted'); cmp_ok(retired('none'), '>', 5, 'what only the mark lists is retired'); }
 	power();
 	same("power goes behind a crash of $level");
 }
 
-# ---- an image fails behind its rename, and then others before theirs, while what it names is replaced ----
+# ---- a mark fails behind its rename, and then others before theirs, while what it names is replaced ----
 {
-	# nothing but this table needs images
+	# nothing but this table needs marks
 	my $keys = sub { my ($sql) = @_; return $node->safe_psql('postgres', join ';', map { $sql =~ s/TABLE_/$_/r } qw(heap t_keys)) };
 	my $freeze = "SET kvfdw.stop_points = ''; SET kvfdw.test_compact = off; SELECT kvfdw_flush('t_keys')";
 	$node->safe_psql('postgres', 'CHECKPOINT');
 	$keys->('UPDATE TABLE_ SET v = reverse(v) WHERE k % 2 = 0');
 	$node->safe_psql('postgres', "SELECT kvfdw_flush('t_keys')");
 	wait_for('chunks that wait for a checkpoint', sub { $node->safe_psql('postgres', "SELECT obsolete_waiting_for FROM kvfdw_stat_tables WHERE relid = 't_keys'::regclass") eq 'checkpoint' });
-	$keys->("UPDATE TABLE_ SET v = 'in the log that the image before ends in' WHERE k < 4");
+	$keys->("UPDATE TABLE_ SET v = 'in the log that the mark before ends in' WHERE k < 4");
 	$node->safe_psql('postgres', $freeze);
 	my $at = -s $node->logfile;
 	my $errors = sub { my ($point, $n) = @_; wait_for("errors at $point", sub { my @all = slurp_file($node->logfile, $at) =~ /stopped at "$point"/g; @all >= $n }); $at = -s $node->logfile; return };
 	worker_stop_points($node, 'edits_appended=error');
-	# an image without an error would take this along
+	# a mark without an error would take this along
 	$keys->("UPDATE TABLE_ SET v = 'in the log behind it' WHERE k < 6");
 	my $w = psql_writer($node, 'CHECKPOINT;', 'checkpoint_fails');
 	$errors->('edits_appended', 1);
-	worker_stop_points($node, 'image_captured=error');
-	$errors->('image_captured', 1);
+	worker_stop_points($node, 'mark_captured=error');
+	$errors->('mark_captured', 1);
 	$node->safe_psql('postgres', $freeze);
-	$errors->('image_captured', 3);
+	$errors->('mark_captured', 3);
 	$node->append_conf('postgresql.auto.conf', "kvfdw.stop_points = ''");
 	kill_all($node);
 	outcome($w);
-	$node->append_conf('postgresql.conf', "kvfdw.boot_id = 'boot of a failed image'\n");
+	$node->append_conf('postgresql.conf', "kvfdw.boot_id = 'boot of a failed mark'\n");
 	restart_killed($node);
-	is(tables_differ($node, 't_keys', 'heap', 'k'), '', "power goes behind an image that failed: heap's rows");
-	is(answer($node, "SELECT file, problem FROM kvfdw_check('t_keys')"), '', 'power goes behind an image that failed: sound');
+	is(tables_differ($node, 't_keys', 'heap', 'k'), '', "power goes behind a mark that failed: heap's rows");
+	is(answer($node, "SELECT file, problem FROM kvfdw_check('t_keys')"), '', 'power goes behind a mark that failed: sound');
 	$node->safe_psql('postgres', "UPDATE t_$_ t SET v = heap.v FROM heap WHERE heap.k = t.k AND heap.v <> t.v") for qw(full none);
 }
 $node->safe_psql('postgres', "SELECT kvfdw_flush('t_$_')") for @levels;

@@ -71,7 +71,7 @@ for my $level (@levels)
 	$round = 0;
 	change($level) for 1 .. 4;
 	$dir{$level} = directory($level);
-	for my $point (qw(compact_chosen compact_slice compact_written flush_before_manifest flush_after_manifest))
+	for my $point (qw(compact_chosen compact_slice compact_written flush_before_files flush_after_files))
 	{
 		for my $how ($ENV{KV_ALL} ? qw(killed power) : $turn++ % 2 ? 'killed' : 'power')
 		{
@@ -85,7 +85,7 @@ for my $level (@levels)
 			eval { $session->{handle}->finish };
 			if ($how eq 'power')
 			{
-				# what no image names may be missing; its value files are synced, so they may be there
+				# what no mark names may be missing; its value files are synced, so they may be there
 				unlink grep { !$durable{$_} && /\.(run|log|tmp)$/ } glob "$dir{$level}/*";
 				unlink grep { !$durable{$_} && /\.val$/ && $level ne 'keys' && $round % 2 } glob "$dir{$level}/*";
 				$node->append_conf('postgresql.conf', "kvfdw.boot_id = 'boot$round'");
@@ -99,24 +99,24 @@ for my $level (@levels)
 	}
 }
 
-# ---- while the image is made, and where what it does without goes ----
+# ---- while the mark is made, and where what it does without goes ----
 for my $level (@levels)
 {
 	query('DELETE FROM heap');
 	query("DELETE FROM t_$level");
 	change($level) for 1 .. 3;
-	for my $point (qw(image_captured image_synced image_written value_file_released))
+	for my $point (qw(mark_captured mark_synced mark_written value_file_released))
 	{
 		change($level);
 		query("SELECT kvfdw_compact('t_$level')") if $level eq 'keys';
 		unlink glob "$data/kvfdw/{waiting,step,continue}.*";
 		worker_stop_points($node, "$point=wait");
-		my $session = psql_writer($node, "SET kvfdw.stop_points = ''; SELECT kvfdw_compact('t_$level', true);" . ($level eq 'keys' ? 'CHECKPOINT' : ''), "image$round");
+		my $session = psql_writer($node, "SET kvfdw.stop_points = ''; SELECT kvfdw_compact('t_$level', true);" . ($level eq 'keys' ? 'CHECKPOINT' : ''), "mark$round");
 		stopped($node, $point);
 		kill_all($node);
 		eval { $session->{handle}->finish };
 		$node->append_conf('postgresql.auto.conf', "kvfdw.stop_points = ''");
-		$node->append_conf('postgresql.conf', "kvfdw.boot_id = 'image$round$point'") if $round % 2;
+		$node->append_conf('postgresql.conf', "kvfdw.boot_id = 'mark$round$point'") if $round % 2;
 		restart_killed($node);
 		sound($level, "$level, killed at $point") unless $level eq 'none' && $round % 2;
 		is(tables_differ($node, "t_$level", 'heap', 'k'), '', "$level, at $point: all rows");

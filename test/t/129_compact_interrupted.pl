@@ -124,12 +124,12 @@ both("TRUNCATE TABLE_; INSERT INTO TABLE_ $rows; UPDATE TABLE_ SET v = reverse(v
 	my $retired = stat_of('obsolete_value_files');
 	my $second = psql_writer($node, "SET kvfdw.stop_points = ''; SELECT kvfdw_compact('t', true)", 'waits_second');
 	wait_for('the second to wait', sub { stat_of('obsolete_value_files') > $retired && query(q{SELECT count(*) FROM kvfdw_stat_progress WHERE command = 'compact'}) == 0 });
-	worker_stop_points($node, 'image_wanted=wait');
+	worker_stop_points($node, 'mark_wanted=wait');
 	go_on($node, 'value_file_released');
-	stopped($node, 'image_wanted');
+	stopped($node, 'mark_wanted');
 	like(outcome($first), qr/^\(\d+,\d+,\w*\)$/, 'it does not wait for what others have retired since');
 	worker_stop_points($node, '');
-	like(go_on($node, 'image_wanted', $second), qr/^\(\d+,\d+,\w*\)$/, 'whoever has waits for that');
+	like(go_on($node, 'mark_wanted', $second), qr/^\(\d+,\d+,\w*\)$/, 'whoever has waits for that');
 	same('compacted while another is');
 }
 
@@ -138,11 +138,11 @@ both("TRUNCATE TABLE_; INSERT INTO TABLE_ $rows; UPDATE TABLE_ SET v = reverse(v
 	both("UPDATE TABLE_ SET v = v || 'n' WHERE k % 13 = 5");
 	my $pass = session_at('compact_chosen', "SET kvfdw.stop_points = 'compact_written=wait,compact_chosen=wait'; SELECT kvfdw_compact('t', true)");
 	both("UPDATE TABLE_ SET v = v || 'm' WHERE k % 13 = 6");
-	my $freeze = psql_writer($node, "SET kvfdw.stop_points = 'flush_before_manifest=wait'; SELECT kvfdw_flush('t')", 'freeze');
-	stopped($node, 'flush_before_manifest');
+	my $freeze = psql_writer($node, "SET kvfdw.stop_points = 'flush_before_files=wait'; SELECT kvfdw_flush('t')", 'freeze');
+	stopped($node, 'flush_before_files');
 	go_on($node, 'compact_chosen');
 	stopped($node, 'compact_written');
-	is(go_on($node, 'flush_before_manifest', $freeze) =~ s/\s+//gr, '', 'a freeze ends beside a pass that began meanwhile');
+	is(go_on($node, 'flush_before_files', $freeze) =~ s/\s+//gr, '', 'a freeze ends beside a pass that began meanwhile');
 	like(go_on($node, 'compact_written', $pass), qr/^\(\d+,\d+,\w*\)$/, 'and so does the pass');
 	same('each run has a number of its own');
 }
@@ -210,7 +210,7 @@ same('without it');
 	wait_for('its chunk to go', sub { !-e $file });
 }
 
-# ---- one table's images cannot be made: the other's are, and it is said what is waited for ----
+# ---- one table's marks cannot be made: the other's are, and it is said what is waited for ----
 query(kv_table('u', 'k int, v text', 'k', "shards '2'") . 'INSERT INTO u TABLE heap');
 for my $bad (qw(t u))
 {
@@ -219,20 +219,20 @@ for my $bad (qw(t u))
 	my ($dir) = reverse sort glob "$data/kvfdw/5/$oid/0*";
 	query("UPDATE $_ SET v = v || 'i'") for qw(t u);
 	unlink glob "$data/kvfdw/{waiting,step,continue}.*";
-	worker_stop_points($node, 'image_wanted=wait');
-	my %session = map { $_ => psql_writer($node, "SET kvfdw.stop_points = ''; SELECT waiting_for FROM kvfdw_compact('$_')", "image_$bad$_") } qw(t u);
-	stopped($node, 'image_wanted');
+	worker_stop_points($node, 'mark_wanted=wait');
+	my %session = map { $_ => psql_writer($node, "SET kvfdw.stop_points = ''; SELECT waiting_for FROM kvfdw_compact('$_')", "mark_$bad$_") } qw(t u);
+	stopped($node, 'mark_wanted');
 
 	# a session waits for other things too, but not for so long
 	my $looks = 0;
 	my $both = q{SELECT count(*) = 2 AND NOT EXISTS (SELECT FROM kvfdw_stat_progress WHERE command = 'compact') FROM pg_stat_activity WHERE wait_event IN ('KvfdwCompaction', 'Extension') AND query LIKE 'SELECT waiting_for%'};
-	wait_for('both to wait for images', sub { $looks = query($both) eq 't' ? $looks + 1 : 0; $looks == 5 });
+	wait_for('both to wait for marks', sub { $looks = query($both) eq 't' ? $looks + 1 : 0; $looks == 5 });
 	my @logs = glob "$dir/*.versions";
 	chmod 0400, @logs or die;
 	worker_stop_points($node, '');
-	go_on($node, 'image_wanted');
-	is(outcome($session{$good}), "\n", "$good: compacted while images of $bad fail");
-	is(outcome($session{$bad}), "image\n", "$bad: waits for its images");
+	go_on($node, 'mark_wanted');
+	is(outcome($session{$good}), "\n", "$good: compacted while marks of $bad fail");
+	is(outcome($session{$bad}), "mark\n", "$bad: waits for its marks");
 	chmod 0600, @logs or die;
 	wait_for('its chunks to go', sub { query("SELECT obsolete_value_files FROM kvfdw_stat_tables WHERE relid = '$bad'::regclass ORDER BY generation DESC LIMIT 1") == 0 });
 	is(kv_check_clean($node, $_), '', "$_: sound") for qw(t u);

@@ -119,7 +119,7 @@ for my $where (qw(move_before_record move_before_file))
 }
 
 # in the middle of values, and where these find no room
-for my $case ([ 'SET kvfdw.fault', 'value_extend:5:kill', 0 ], [ 'SET kvfdw.fault', 'compact_write:2+:ENOSPC', 1 ], map { [ 'SET kvfdw.stop_points', "$_=kill", 0 ] } qw(value_make compact_slice compact_written flush_after_manifest))
+for my $case ([ 'SET kvfdw.fault', 'value_extend:5:kill', 0 ], [ 'SET kvfdw.fault', 'compact_write:2+:ENOSPC', 1 ], map { [ 'SET kvfdw.stop_points', "$_=kill", 0 ] } qw(value_make compact_slice compact_written flush_after_files))
 {
 	my ($setting, $where, $lives) = @$case;
 	query($move->('far'));

@@ -52,7 +52,7 @@ sub split_until
 {
 	my ($level, $point, $kind) = @_;
 	my $function = $kind eq 'cut' ? 'kvfdw_cut' : 'kvfdw_split';
-	my $worker = $point =~ /^(?:image|map_imaged|map_done)/;
+	my $worker = $point =~ /^(?:mark|map_marked|map_done)/;
 	unlink glob "$data/kvfdw/{waiting,step,continue}.*";
 	worker_stop_points($node, "$point=wait") if $worker;
 	my $set = $worker ? '' : "$point=wait";
@@ -61,11 +61,11 @@ sub split_until
 	return $session;
 }
 
-# Cuts copy nothing: they come to fewer points.  A map that is there while its shards have no images is lost, or it is not.
+# Cuts copy nothing: they come to fewer points.  A map that is there while its shards have no marks is lost, or it is not.
 my %points = (
-	split => [qw(split_copying split_copied split_prepared split_halted split_completed map_appended image_captured image_written map_imaged map_done)],
-	cut => [qw(cut_made map_appended image_captured image_written map_imaged map_done)]);
-sub ways { my ($point) = @_; return ('killed', 'power', $point =~ /^(?:map_appended|image_captured)$/ ? 'power but for the map' : ()); }
+	split => [qw(split_copying split_copied split_prepared split_halted split_completed map_appended mark_captured mark_written map_marked map_done)],
+	cut => [qw(cut_made map_appended mark_captured mark_written map_marked map_done)]);
+sub ways { my ($point) = @_; return ('killed', 'power', $point =~ /^(?:map_appended|mark_captured)$/ ? 'power but for the map' : ()); }
 
 # By default most points are met in one way, and by one kind.
 my @cases;
@@ -74,7 +74,7 @@ for my $kind (qw(split cut))
 	for my $point (@{ $points{$kind} })
 	{
 		my @ways = ways($point);
-		unless ($ENV{KV_ALL} || $point =~ /^(?:map_appended|split_completed|image_written)$/)
+		unless ($ENV{KV_ALL} || $point =~ /^(?:map_appended|split_completed|mark_written)$/)
 		{
 			next if $kind eq 'cut' && $point ne 'cut_made';
 			@ways = $ways[ @cases % @ways ];
@@ -118,7 +118,7 @@ for my $at (0 .. $#levels)
 	for (grep { $ENV{KV_ALL} || $_ % @levels == $at } 0 .. $#cases) { meet($level, @{ $cases[$_] }); }
 }
 
-# ---- level none: what the new shards got before they had images is lost with them ----
+# ---- level none: what the new shards got before they had marks is lost with them ----
 {
 	my $level = 'none';
 	query('TRUNCATE t_none; TRUNCATE heap');
@@ -126,7 +126,7 @@ for my $at (0 .. $#levels)
 	change($level) for 1 .. 2;
 	query('CHECKPOINT');
 	my $rows = query('SELECT count(*) FROM t_none');
-	my $session = split_until($level, 'image_captured', 'split');
+	my $session = split_until($level, 'mark_captured', 'split');
 	cmp_ok(shards($level), '>', 4, 'a table at level none is split');
 	query(q{SET kvfdw.stop_points = ''; INSERT INTO t_none SELECT 50000 + g, repeat('l', 2000) FROM generate_series(1, 100) g; UPDATE t_none SET v = 'changed' WHERE k < 200});
 	my $changed = query(q{SELECT count(*) FROM t_none WHERE v = 'changed'});

@@ -216,13 +216,13 @@ same('compacted');
 	unlink glob "$data/kvfdw/{waiting,step,continue}.*";
 	my $split = psql_writer($node, q{SET kvfdw.stop_points = 'backups_looked=wait'; SELECT kvfdw_split('t')}, 'looked');
 	stopped($node, 'backups_looked');
-	worker_stop_points($node, 'image_captured=wait');
+	worker_stop_points($node, 'mark_captured=wait');
 	query(q{UPDATE t SET v = v WHERE k = 1});
 	my $copying = IPC::Run::start([ 'pg_basebackup', '-D', $node->backup_dir . '/other', '-d', $node->connstr('postgres'), '--checkpoint=fast', '--no-sync' ], '>', \my $ignored, '2>', \my $said);
-	stopped($node, 'image_captured');
+	stopped($node, 'mark_captured');
 	like(go_on($node, 'backups_looked', $split), qr/cannot split .* while a base backup/, 'nor when the backup began while somebody looked for one');
 	worker_stop_points($node, '');
-	go_on($node, 'image_captured');
+	go_on($node, 'mark_captured');
 	$copying->finish;
 	$node->backup('copy');
 	my $copy = PostgreSQL::Test::Cluster->new('copy');
@@ -318,20 +318,20 @@ is(kv_check_clean($node, 'd'), '', 'and sound');
 
 $node->stop;
 
-# ---- a split beside the images that are being asked for has none made twice at once ----
+# ---- a split beside the marks that are being asked for has none made twice at once ----
 {
-	$node = kv_cluster('images', 'kvfdw.test_carried' => 0, checkpoint_timeout => '1h', 'kvfdw.flush_after' => 3600, 'kvfdw.test_value_file_kb' => 64);
+	$node = kv_cluster('marks', 'kvfdw.test_carried' => 0, checkpoint_timeout => '1h', 'kvfdw.flush_after' => 3600, 'kvfdw.test_value_file_kb' => 64);
 	query(kv_table('i', 'k int, v text', 'k', "shards '1'") . q{INSERT INTO i SELECT g, repeat('x', 300) FROM generate_series(1, 3000) g; SELECT kvfdw_split('i')});
 	query('CHECKPOINT');
 	my $shards = query(q{SELECT shards FROM kvfdw_stat_tables WHERE relid = 'i'::regclass});
-	worker_stop_points($node, 'image_wanted=wait');
+	worker_stop_points($node, 'mark_wanted=wait');
 	my $compact = psql_writer($node, q{UPDATE i SET v = v || 'y'; SELECT moved_bytes > 0 FROM kvfdw_compact('i', true)}, 'asks');
-	stopped($node, 'image_wanted');
+	stopped($node, 'mark_wanted');
 	my $split = psql_writer($node, q{SELECT kvfdw_split('i') > 8}, 'splits');
 	wait_for('a split', sub { query(q{SELECT shards FROM kvfdw_stat_tables WHERE relid = 'i'::regclass}) > $shards });
 	worker_stop_points($node, '');
-	go_on($node, 'image_wanted');
-	is(outcome($compact) . outcome($split), "t\nt\n", 'a split beside the images that are asked for');
+	go_on($node, 'mark_wanted');
+	is(outcome($compact) . outcome($split), "t\nt\n", 'a split beside the marks that are asked for');
 	unlike(slurp_file($node->logfile), qr/ERROR/, '... has none made twice at once');
 	is(kv_check_clean($node, 'i'), '', '... and all is sound');
 	$node->stop;

@@ -93,7 +93,7 @@ for my $kind (qw(run_write meta_write key_log_write))
 	$kinds = kinds('t');
 }
 
-# ---- no space for the images that come then ----
+# ---- no space for the marks that come then ----
 {
 	query(q{ALTER SYSTEM SET kvfdw.fault = 'meta_write:1+:ENOSPC'});
 	worker_stop_points($node, '');

@@ -28,7 +28,7 @@ sub change
 	return;
 }
 sub stat_of { my ($node, $column) = @_; return answer($node, "SELECT $column FROM kvfdw_stat_tables WHERE relid = 't'::regclass"); }
-# Redo makes images, with which a change of shards is done.
+# Redo makes marks, with which a change of shards is done.
 sub settle { my ($node) = @_; query('CHECKPOINT'); caught_up($primary, $node); return; }
 sub splits_again { my ($node, $when) = @_; my $before = stat_of($node, 'splits'); return ok(eval { wait_for('a split', sub { stat_of($node, 'splits') > $before || do { change(); settle($node); 0 } }) }, "$when: it splits") || diag(stat_of($node, 't.*')); }
 
@@ -60,7 +60,7 @@ same_as_heap($standby, 'gone on');
 my $kills = 0;
 sub files { return glob "$data/kvfdw/5/*/0*/*"; }
 sub changed_at { return (Time::HiRes::stat($_[0]))[9]; }
-for my $point (qw(split_copied split_prepared split_halted split_completed map_appended image_captured map_imaged map_done))
+for my $point (qw(split_copied split_prepared split_halted split_completed map_appended mark_captured map_marked map_done))
 {
 	my $how = $kills++ % 2 ? 'power' : 'killed';
 	settle($standby);
@@ -76,7 +76,7 @@ for my $point (qw(split_copied split_prepared split_halted split_completed map_a
 		# what no mark needs may be missing, and so may what the version log has got since its last sync
 		my $log = KvVersions->read(glob "$data/kvfdw/5/*/0*");
 		my %needed = map { $_ => 1 } map { $log->names($_->{fields}{files}, $_->{shard}) } map { KvVersions::fields($_); $_ } $log->edits('MARK');
-		if ($point !~ /^map_(?:imaged|done)$/)
+		if ($point !~ /^map_(?:marked|done)$/)
 		{
 			unlink grep { /\.(?:run|tmp)$/ && !$needed{s{.*/}{}r} } files();
 			my ($unsynced) = grep { $_->{offset} >= $log->durable_end } $log->edits;

@@ -72,8 +72,8 @@ sub meet
 	killed($how, $dir, \%durable, $point);
 	same_as_heap($node, $when);
 	is(query('SELECT count(*) FROM generate_series(1, 1400) g WHERE EXISTS (SELECT FROM t WHERE k = g)'), query('SELECT count(*) FROM heap'), "$when: each is found by its key");
-	# where there is a WAL the map before counts until all shards have images
-	is(told('shards'), $point =~ /^(?:image_written|map_imaged|map_done)$/ || $level eq 'none' && $how eq 'killed' ? 1 : 2, "$when: the map");
+	# where there is a WAL the map before counts until all shards have marks
+	is(told('shards'), $point =~ /^(?:mark_written|map_marked|map_done)$/ || $level eq 'none' && $how eq 'killed' ? 1 : 2, "$when: the map");
 	map_settles($node, 't', $dir, $when);
 	both(q{INSERT INTO T SELECT g, 'again' FROM generate_series(1, 1400) g ON CONFLICT (k) DO UPDATE SET v = 'again'});
 	query(q{SELECT kvfdw_split('t')}) if $ENV{KV_ALL};
@@ -83,9 +83,9 @@ sub meet
 
 query('CREATE TABLE heap (k int PRIMARY KEY, v text)');
 my @cases;
-for my $point (qw(map_appended image_captured image_written map_imaged map_done))
+for my $point (qw(map_appended mark_captured mark_written map_marked map_done))
 {
-	my @ways = ('killed', 'power', $point =~ /^(?:map_appended|image_captured)$/ ? 'power but for the map' : ());
+	my @ways = ('killed', 'power', $point =~ /^(?:map_appended|mark_captured)$/ ? 'power but for the map' : ());
 	push @cases, map { [ $point, $_ ] } $ENV{KV_ALL} || $point eq 'map_appended' ? @ways : $ways[ @cases % 2 ];
 }
 for my $at (0 .. $#levels)
@@ -101,7 +101,7 @@ for my $how (qw(killed power))
 	is(query(q{SELECT kvfdw_cut('q')}), 2, 'a table is cut');
 	query($_) for q{INSERT INTO q SELECT g, repeat('q', 500) FROM generate_series(1001, 1300) g}, 'CHECKPOINT', 'DELETE FROM q WHERE k <= 300', q{SELECT kvfdw_flush('q'), pg_current_xact_id()};
 	wait_for('chunks to go', sub { $q->('obsolete_value_files') == 0 });
-	absorb_until('image_captured');
+	absorb_until('mark_captured');
 	is($q->('shards'), 1, 'and joined again');
 	query(q{SET kvfdw.stop_points = ''; INSERT INTO q SELECT g, repeat('n', 2000) FROM generate_series(1, 1000) g; INSERT INTO q SELECT g, repeat('n', 2000) FROM generate_series(1301, 1400) g});
 	kill_all($node);

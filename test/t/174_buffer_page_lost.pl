@@ -1,5 +1,5 @@
 # Promise: what pages of the buffer file had that could not be written back, and that the kernel has
-# dropped, gets into no image: the checkpoint ends the server, and after its start no row is missing.
+# dropped, gets into no mark: the checkpoint ends the server, and after its start no row is missing.
 use strict;
 use warnings;
 use FindBin;

@@ -1,4 +1,4 @@
-# Promise: what a key log had that could not be written back gets into no image, although the kernel has
+# Promise: what a key log had that could not be written back gets into no mark, although the kernel has
 # forgotten the file, which nobody had open, and the failure with it: the checkpoint ends the server, and
 # after its start no row is missing.
 use strict;

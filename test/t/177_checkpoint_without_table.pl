@@ -1,4 +1,4 @@
-# Promise: a standby that cannot make a table's images when it replays a DURABLE record, and goes on
+# Promise: a standby that cannot make a table's marks when it replays a DURABLE record, and goes on
 # without the table, still says so after a SIGKILL and when it is promoted: no row is missing in silence.
 use strict;
 use warnings;
@@ -10,7 +10,7 @@ use Test::More;
 use KvTest;
 use KvReplica;
 
-plan skip_all => 'heap has no images' if heap_only();
+plan skip_all => 'heap has no marks' if heap_only();
 my $node = kv_primary('primary', 'kvfdw.test_carried' => 0);
 unless (has_faults($node))
 {
@@ -22,7 +22,7 @@ $node->safe_psql('postgres', kv_table('t', 'k int, v text', 'k') . 'INSERT INTO 
 caught_up($node, $standby);
 is(answer($standby, 'SELECT count(*) FROM t'), 100, 'the standby has the rows');
 
-$standby->append_conf('postgresql.conf', "kvfdw.stop_points = 'image_captured=error'\n");
+$standby->append_conf('postgresql.conf', "kvfdw.stop_points = 'mark_captured=error'\n");
 $standby->restart;
 $node->safe_psql('postgres', 'INSERT INTO t SELECT g FROM generate_series(101, 200) g; CHECKPOINT');
 caught_up($node, $standby);

@@ -65,7 +65,7 @@ $other->stop('immediate');
 SKIP:
 {
 	skip 'needs a build with fault injection', 4 unless has_faults($node);
-	$standby->append_conf('postgresql.conf', "kvfdw.stop_points = 'image_captured=error'\n");
+	$standby->append_conf('postgresql.conf', "kvfdw.stop_points = 'mark_captured=error'\n");
 	$standby->restart;
 	$node->safe_psql('postgres', q{INSERT INTO away VALUES (0, 'more'); CHECKPOINT});
 	caught_up($node, $standby);

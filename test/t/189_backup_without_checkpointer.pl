@@ -1,4 +1,4 @@
-# Promise: a base backup whose checkpoint is made while there is no process "kvfdw checkpointer" is whole, whatever images the next one
+# Promise: a base backup whose checkpoint is made while there is no process "kvfdw checkpointer" is whole, whatever marks the next one
 # makes while files are copied; so is one of a standby that replays the records of a checkpointer that ends and of the next (I 14).
 #
 # Needs a test build (make FAULTS=1).
@@ -79,18 +79,18 @@ sub end_copy
 
 # ---- of a primary ----
 
-for my $images (1, 0)
+for my $marks (1, 0)
 {
-	my $when = $images ? 'shards have images' : 'shards have no image yet';
-	$primary->safe_psql('postgres', 'TRUNCATE t; TRUNCATE heap') if !$images;
-	change() if $images;
-	$primary->safe_psql('postgres', 'CHECKPOINT') if $images;
+	my $when = $marks ? 'shards have marks' : 'shards have no mark yet';
+	$primary->safe_psql('postgres', 'TRUNCATE t; TRUNCATE heap') if !$marks;
+	change() if $marks;
+	$primary->safe_psql('postgres', 'CHECKPOINT') if $marks;
 	change();
 	my $before = checkpointer();
 	worker_stop_points($primary, 'checkpointer_before_raise=wait');
 	end_checkpointer();
 	stopped($primary, 'checkpointer_before_raise');
-	my $copying = begin_copy($primary, "primary$images");
+	my $copying = begin_copy($primary, "primary$marks");
 	$primary->safe_psql('postgres', q{SELECT kvfdw_flush('t')});
 	worker_stop_points($primary, '');
 	go_on($primary, 'checkpointer_before_raise');
@@ -109,7 +109,7 @@ for my $images (1, 0)
 
 my $standby = kv_standby($primary, 'standby');
 
-# Its maintainer makes a run of what its last image has in logs.
+# Its maintainer makes a run of what its last mark has in logs.
 sub freeze_standby
 {
 	my $runs = sub { return join(' ', sort glob($standby->data_dir . '/kvfdw/*/*/*/*.run')) };
@@ -130,7 +130,7 @@ for my $case ('ends', 'begins')
 	{
 		end_checkpointer();
 		stopped($primary, 'checkpointer_before_raise');
-		# no image is made for this one
+		# no mark is made for this one
 		$primary->safe_psql('postgres', 'CHECKPOINT');
 	}
 	caught_up($primary, $standby);
@@ -160,7 +160,7 @@ for my $case ('ends', 'begins')
 
 for my $begins ('before', 'after')
 {
-	my $when = "$begins images of its redo pointer are made";
+	my $when = "$begins marks of its redo pointer are made";
 	change();
 	$primary->safe_psql('postgres', 'CHECKPOINT');
 	change();

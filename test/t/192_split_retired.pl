@@ -1,5 +1,5 @@
 # Promise: a split may take over a retired value file from the old shard, and the file may be
-# removed before the new shards count: their images are made, and checkpoints continue (I 14).
+# removed before the new shards count: their marks are made, and checkpoints continue (I 14).
 # Needs a test build (make FAULTS=1).
 use strict;
 use warnings;
@@ -19,17 +19,17 @@ $node->safe_psql('postgres', "INSERT INTO $_ SELECT g, rpad(md5(g::text), 2000, 
 $node->safe_psql('postgres', 'DELETE FROM t WHERE k % 3 = 0; DELETE FROM heap WHERE k % 3 = 0');
 sub chunks { return join ' ', sort map { s/.*\///r } glob $node->data_dir . '/kvfdw/5/*/0*/*.val' }
 
-# The shard has retired value files, and the checkpointer is about to make the image after which they go.
-worker_stop_points($node, 'image_wanted=wait');
+# The shard has retired value files, and the checkpointer is about to make the mark after which they go.
+worker_stop_points($node, 'mark_wanted=wait');
 my $compact = psql_writer($node, "SELECT kvfdw_compact('t', true);", 'compact');
-stopped($node, 'image_wanted');
+stopped($node, 'mark_wanted');
 my $before = chunks();
 my $split = psql_writer($node, "SET kvfdw.stop_points = 'split_completed=wait'; SELECT kvfdw_split('t');", 'split');
 stopped($node, 'split_completed');
 
 # They go, and then the new shards count.
 worker_stop_points($node, '');
-go_on($node, 'image_wanted');
+go_on($node, 'mark_wanted');
 unlike(outcome($compact), qr/ERROR/, 'the compaction has ended');
 isnt(chunks(), $before, 'chunks have gone');
 my $log = -s $node->logfile;

@@ -108,7 +108,7 @@ cmp_ok(scalar @logs, '<=', 2, 'there are at most two version logs');
 SKIP:
 {
 	skip 'needs fault injection', 1 unless $faults;
-	for my $step (qw(edits_appended image_carried checkpoint_before_record))
+	for my $step (qw(edits_appended mark_carried checkpoint_before_record))
 	{
 		change();
 		query('ALTER SYSTEM SET restart_after_crash = off');

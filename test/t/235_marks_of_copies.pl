@@ -28,7 +28,7 @@ $old->safe_psql('postgres', 'CHECKPOINT');
 caught_up($old, $new);
 $new->safe_psql('postgres', 'CHECKPOINT');
 
-# ---- a backup of a standby that has made images for a checkpoint whose record it has not replayed ----
+# ---- a backup of a standby that has made marks for a checkpoint whose record it has not replayed ----
 
 SKIP:
 {

@@ -22,7 +22,7 @@
  * The kernel writes pages of the file back in its own time.  If it cannot, it may drop them, and
  * the mapping then shows what the device has.  So the target of a buffer's write is kept in shared
  * memory.  A buffer's entries are compared with shared memory before they are logged (drain.c).  No
- * image is made before it is known that no page was lost (durable/image.c).
+ * mark is made before it is known that no page was lost (durable/mark.c).
  *
  * Units: Adjacent free units are a row.  Rows are in lists, by their number of units.  A buffer
  * that is freed becomes a row, and the last one of its size is used again first, so as few pages

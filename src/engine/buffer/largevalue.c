@@ -432,7 +432,7 @@ use(KvShard *shard, KvShardValueFile *value_file, KvAddress end)
 	}
 	if (more > 0)
 	{
-		/* records may name more of it than its image */
+		/* records may name more of it than its mark */
 		value_file->value_file.flags &= ~KV_VALUE_FILE_SYNCED;
 		kv_value_file_grown(shard, value_file, more);
 	}
@@ -567,7 +567,7 @@ kv_values_unsynced(KvShard *shard, KvUnsynced **files)
 		n++;
 	}
 
-	/* images in the making, and commits, may still need these (shard/retired.c) */
+	/* marks in the making, and commits, may still need these (shard/retired.c) */
 	for (int i = 0; i < shard->retired.n; i++)
 	{
 		const KvValueFile *value_file = &kv_retired(shard)[i].value_file;

@@ -26,15 +26,15 @@ extern KvCheckpointer *kv_checkpointer;
 extern void kv_checkpointer_init(void); /* called when its memory is created */
 extern void kv_checkpointer_stats_reset(void);	/* the count of checkpoints restarts at 0 */
 /*
- * Make images of all shards that have changed since their last; adds to *stats.  covers: of the
- * images (durable/image.c).  ERROR if one cannot be made; the images that were made count.  If
+ * Make marks of all shards that have changed since their last; adds to *stats.  covers: of the
+ * marks (durable/mark.c).  ERROR if one cannot be made; the marks that were made count.  If
  * failed is not NULL, it is called for the store instead, and the other stores are processed.
  */
 extern void kv_checkpointer_flush(uint64 covers, KvCheckpointerStats *stats,
 								  void (*failed) (const KvStoreKey *key));
 /*
  * Redo has met a DURABLE record that ends at lsn and has this redo pointer.  failed: as above.
- * flushed is called after the last call of failed, before the control file says that images
+ * flushed is called after the last call of failed, before the control file says that marks
  * cover the record, because the WAL before it may then be removed.
  */
 extern void kv_checkpointer_replay(uint64 lsn, uint64 redo, bool closing,

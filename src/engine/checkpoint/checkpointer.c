@@ -5,65 +5,65 @@
  *
  * PostgreSQL replays the WAL from a checkpoint's redo pointer and forgets the WAL before it.
  * So by the time a checkpoint is recorded, every version that was logged before its redo
- * pointer must be in a durable image, which is a mark in the version log, or be carried there
- * (durable/image.c).  What is said of images below holds for carried versions, too, except that
- * these cover nothing: they add to an image.  There is no checkpoint hook.  But a
+ * pointer must be in a durable mark, or be carried by the version log
+ * (durable/mark.c).  What is said of marks below holds for carried versions, too, except that
+ * these cover nothing: they add to a mark.  There is no checkpoint hook.  But a
  * checkpoint waits, before it writes its record, for every virtual transaction that it finds
  * with DELAY_CHKPT_COMPLETE set.  It continues when that transaction has ended, which means
  * that the process has another local transaction id.
  *
  * The worker has the flag set for as long as it lives, and a local transaction id without a
- * transaction.  When the redo pointer moves it makes the images and logs a DURABLE record.
+ * transaction.  When the redo pointer moves it makes the marks and logs a DURABLE record.
  * Once it has done so for the present redo pointer, it takes a new local transaction id every
  * now and then.  It reads the redo pointer and changes the id under one hold of ProcArrayLock.
  * The argument, for a checkpoint with redo pointer R, which publishes R and later collects ids
  * under ProcArrayLock:
  *
  *  - The checkpoint finds an id, because the worker always has one.
- *  - Until the worker has made images for R it does not change its id once the checkpoint has
+ *  - Until the worker has made marks for R it does not change its id once the checkpoint has
  *    collected it: at that moment R is published, so the worker, which takes the lock later,
  *    sees R.  (An id changed before is not the one collected.)
- *  - When the worker has made the images it changes its id sooner or later, whether the
+ *  - When the worker has made the marks it changes its id sooner or later, whether the
  *    checkpoint has collected by then or not: the checkpoint never waits for ever.
  *  - A version with a record before R was in its shard before the record (xact/wal.c), hence
- *    before the worker saw R.  So it is in the images made after that.
+ *    before the worker saw R.  So it is in the marks made after that.
  *
- * Images say that they cover R (durable/image.c) only if they are made while the checkpoint
+ * Marks say that they cover R (durable/mark.c) only if they are made while the checkpoint
  * with R cannot complete.  A base backup that began with the checkpoint copies files as soon as
- * the checkpoint has completed, and would take later images for those that it began with.
+ * the checkpoint has completed, and would take later marks for those that it began with.
  *
  * A checkpoint waits for the worker if its R was published after the worker had set the flag,
- * and no images were made for it yet.  The redo pointer that the worker finds when it sets the
- * flag may be of a checkpoint that is complete, or has collected ids before.  So the images
+ * and no marks were made for it yet.  The redo pointer that the worker finds when it sets the
+ * flag may be of a checkpoint that is complete, or has collected ids before.  So the marks
  * that the worker makes then say that they cover more, and a backup with that redo pointer does
- * not use them.  What was logged before is in images of the previous worker.  None of these
+ * not use them.  What was logged before is in marks of the previous worker.  None of these
  * covers more, unless there are some for that redo pointer, too.
  *
  * While there is no worker no process writes: writers wait (kv_gate_wait), and check under the
  * shard's lock whether they must.  So:
  *
- *  - End of recovery: redo makes images before it ends (restart/redo.c); then nothing is
- *    written until the worker runs.  Its first act is to make images.
+ *  - End of recovery: redo makes marks before it ends (restart/redo.c); then nothing is
+ *    written until the worker runs.  Its first act is to make marks.
  *  - The worker is terminated, or the server shuts down: the worker stops the writers, makes
- *    images, and only then exits.  A writer that was let through has its version in its shard
- *    before the image of that shard is made.
- *  - The worker cannot make images (disk full): it logs that and tries again every second.  The
+ *    marks, and only then exits.  A writer that was let through has its version in its shard
+ *    before the mark of that shard is made.
+ *  - The worker cannot make marks (disk full): it logs that and tries again every second.  The
  *    checkpoint waits, as one of heap's would fail and be repeated.  If the worker has to exit
- *    nevertheless, that is a PANIC: crash recovery is right then.  The last images are made
+ *    nevertheless, that is a PANIC: crash recovery is right then.  The last marks are made
  *    before proc_exit, where errors can still be caught; at its end the process only checks
  *    that they were.
  *  - The worker is killed: the server restarts; no checkpoint has completed without it.
  *  - A failed fsync is a PANIC as everywhere (data_sync_retry).
  *
- * On a standby there is no worker.  Redo of a DURABLE record makes images, and records in the
+ * On a standby there is no worker.  Redo of a DURABLE record makes marks, and records in the
  * control file how far they reach.  They say that they cover the record's redo pointer only if
- * that is further than images have reached before: else there may be a restartpoint with it,
+ * that is further than marks have reached before: else there may be a restartpoint with it,
  * and a backup that began there.
  *
  * The DURABLE record precedes the checkpoint record that can become a restartpoint, with one
  * exception: before the checkpoint at the end of crash recovery nothing can be logged, so that
  * DURABLE follows it.  If a standby makes a restartpoint there and loses power before it has
- * replayed the next few records, its images do not reach far enough: it notices
+ * replayed the next few records, its marks do not reach far enough: it notices
  * (restart/incarnation.c), and its tables are unusable.  So are those of a backup of it that
  * began there before: the control file says so as long as the backup may run.
  */
@@ -164,9 +164,9 @@ rest(TimestampTz since, long *rested_ms)
 	}
 }
 
-static bool closing = false;	/* the last images are made: nothing is carried */
+static bool closing = false;	/* the last marks are made: nothing is carried */
 static uint32 this_round;		/* of kv_checkpointer_flush */
-static bool raised = false;		/* writers may have run since images were made */
+static bool raised = false;		/* writers may have run since marks were made */
 static XLogRecPtr handled = 0;	/* no checkpoint with this redo pointer waits for the worker */
 
 /*
@@ -181,7 +181,7 @@ next_shards(KvStore *store, uint32 from, uint32 shards[KV_CHECKPOINT_BATCH])
 	for (from = kv_shard_from(store, from); from != KV_NO_SHARD && n < KV_CHECKPOINT_BATCH;
 		 from = kv_shard_from(store, from + 1))
 	{
-		if (kv_shard_needs_image(store, from, this_round))
+		if (kv_shard_needs_mark(store, from, this_round))
 			shards[n++] = from;
 	}
 	return n;
@@ -190,7 +190,7 @@ next_shards(KvStore *store, uint32 from, uint32 shards[KV_CHECKPOINT_BATCH])
 /* The stores that are being flushed.  NULL: entries of stores dropped since. */
 static List *flushing = NIL;
 
-/* Make images of all shards, one batch after the other. */
+/* Make marks of all shards, one batch after the other. */
 static void
 flush_shards(KvStore *store, uint64 covers, KvCheckpointerStats *stats, long *rested_ms)
 {
@@ -205,16 +205,16 @@ flush_shards(KvStore *store, uint64 covers, KvCheckpointerStats *stats, long *re
 		if (pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED)
 			break;
 		start = kv_clock();
-		kv_shards_image(store, shards, n, covers, stats);
+		kv_shards_mark(store, shards, n, covers, stats);
 		rest(start, rested_ms);
 		kv_stores_unpin_dropped(flushing, store);
 		if (raised)
-			kv_clog_fence();	/* many transactions may begin before all images are made */
+			kv_clog_fence();	/* many transactions may begin before all marks are made */
 	}
 }
 
 /*
- * Make images of all shards of a store.  A shard that leaves the map during that gets no image,
+ * Make marks of all shards of a store.  A shard that leaves the map during that gets no mark,
  * and a start that goes back to the previous map would have the shard as it was before the redo
  * pointer.  So a map that is new by then must be one to which a start goes back
  * (durable/mapback.c).
@@ -231,7 +231,7 @@ flush_store(KvStore *store, uint64 covers, KvCheckpointerStats *stats, long *res
 		flush_shards(store, covers, stats, rested_ms);
 		if (pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED)
 			return;
-	} while (!kv_map_is_imaged(store));
+	} while (!kv_map_is_marked(store));
 	kv_map_look(store);
 }
 
@@ -327,7 +327,7 @@ kv_checkpointer_replay(uint64 lsn, uint64 redo, bool closing,
 {
 	KvCheckpointerStats stats = {0};
 	TimestampTz start = kv_clock();
-	bool		further = redo > kv_images_reach();
+	bool		further = redo > kv_marks_reach();
 	uint64		late;
 
 	kv_wal_flush();
@@ -366,7 +366,7 @@ note_checkpoint(void *arg)
 	pg_atomic_write_u64(&kv_registry->checkpoint, redo);
 }
 
-/* Make images of the collected shards. */
+/* Make marks of the collected shards. */
 static void
 make_collected(KvStore *store, const uint32 *shards, int *n, uint64 covers)
 {
@@ -374,7 +374,7 @@ make_collected(KvStore *store, const uint32 *shards, int *n, uint64 covers)
 
 	if (*n == 0 || pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED)
 		return;
-	kv_shards_image(store, shards, *n, covers, &stats);
+	kv_shards_mark(store, shards, *n, covers, &stats);
 	*n = 0;
 	if (raised)
 		kv_clog_fence();		/* as in flush_shards */
@@ -405,20 +405,20 @@ is_collected(const uint32 *shards, int n, uint32 shard_id)
 }
 
 /*
- * Does a shard ask for an image?  The request is withdrawn when an image is begun, and that may
+ * Does a shard ask for a mark?  The request is withdrawn when a mark is begun, and that may
  * have failed.  The shard's lock is held.
  */
 static bool
-wants_image(const KvShard *shard)
+wants_mark(const KvShard *shard)
 {
-	return shard->durable.wanted || kv_retired_wants_image(shard) ||
+	return shard->durable.wanted || kv_retired_wants_mark(shard) ||
 		(shard->place.bounds_since != KV_NOT_IN_MAP &&
 		 shard->durable.map < shard->place.bounds_since);
 }
 
 /*
- * Make the requested images of a store, and release retired files if that is allowed.  Several
- * images are made together: those after a split are requested at once.
+ * Make the requested marks of a store, and release retired files if that is allowed.  Several
+ * marks are made together: those after a split are requested at once.
  */
 static void
 make_wanted(KvStore *store, uint64 covers)
@@ -431,7 +431,7 @@ make_wanted(KvStore *store, uint64 covers)
 	kv_each_shard(store, i)
 	{
 		KvShard    *shard = kv_shard(store, i);
-		bool		image;
+		bool		mark;
 
 		if (pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED)
 			break;
@@ -440,11 +440,11 @@ make_wanted(KvStore *store, uint64 covers)
 			is_collected(shards, n, i) || is_collected(others, nothers, i))
 			continue;
 		kv_interrupts();
-		KV_STOP_POINT("image_wanted");
+		KV_STOP_POINT("mark_wanted");
 		LWLockAcquire(&shard->lock, LW_SHARED);
-		image = wants_image(shard);
+		mark = wants_mark(shard);
 		LWLockRelease(&shard->lock);
-		if (image)
+		if (mark)
 			shards[n++] = i;
 		else
 			others[nothers++] = i;
@@ -550,7 +550,7 @@ begin(void *arg)
 }
 
 /*
- * What do images cover that are made now, with this redo pointer?  The redo pointer of a
+ * What do marks cover that are made now, with this redo pointer?  The redo pointer of a
  * checkpoint only if that waits for them.
  */
 static XLogRecPtr
@@ -560,7 +560,7 @@ covered_now(XLogRecPtr redo)
 }
 
 /*
- * Make images that shards have requested at once, and once a second check what retired value
+ * Make marks that shards have requested at once, and once a second check what retired value
  * files wait for: the end of a backup, or of a checkpoint.  Failed work is tried again then.
  */
 static void
@@ -569,7 +569,7 @@ serve_shards(void)
 	static TimestampTz looked = 0;
 	static bool failed = false;
 	TimestampTz now = kv_clock();
-	bool		wanted = pg_atomic_read_u32(&kv_registry->images_wanted) != 0;
+	bool		wanted = pg_atomic_read_u32(&kv_registry->marks_wanted) != 0;
 	KvWanted	all = {0};
 
 	if (!wanted && pg_atomic_read_u32(&kv_registry->retired) == 0 &&
@@ -579,11 +579,11 @@ serve_shards(void)
 		!TimestampDifferenceExceeds(looked, now, KV_RETRY_MS))
 		return;
 	looked = now;
-	pg_atomic_write_u32(&kv_registry->images_wanted, 0);
+	pg_atomic_write_u32(&kv_registry->marks_wanted, 0);
 	all.covers = covered_now(GetRedoRecPtr());
 	failed = !kv_attempt(make_all_wanted, &all) || all.failed;
 	if (failed)
-		pg_atomic_write_u32(&kv_registry->images_wanted, 1);
+		pg_atomic_write_u32(&kv_registry->marks_wanted, 1);
 	MemoryContextReset(CurrentMemoryContext);
 }
 
@@ -602,7 +602,7 @@ log_durable(KvCheckpointerStats *stats, TimestampTz start, XLogRecPtr redo, bool
  * Before exit: a checkpoint must not continue as if all were well.  One may follow, of a
  * shutdown for example, so there is a DURABLE record for standbys, after the records of all
  * writers.  It says that no version is logged before the next DURABLE, and the control file
- * says that the images have everything.
+ * says that the marks have everything.
  */
 static void
 close_gate(void)
@@ -628,7 +628,7 @@ close_gate(void)
  * at once and could not be caught, so nothing here may raise one.  A checkpointer that has
  * opened the gate and not closed it must not leave a server that continues.  If the postmaster
  * was killed, each process ends when it notices, PostgreSQL's checkpointer only after it has
- * completed a checkpoint; a checkpoint that waits for images must not complete.
+ * completed a checkpoint; a checkpoint that waits for marks must not complete.
  */
 static void
 checkpointer_exit(int code, Datum arg)
@@ -677,13 +677,13 @@ open_gate(void)
 
 	/*
 	 * For standbys: recovery has ended with a checkpoint before which it logged none.  And
-	 * while the images are incomplete there is a record of ours in the WAL, so that no server
+	 * while the marks are incomplete there is a record of ours in the WAL, so that no server
 	 * recovers from a crash without this library.
 	 */
 	log_durable(&stats, start, handled, false);
 	XLogFlush(stats.lsn);
 
-	/* from here on the server must not be shut down without the last images */
+	/* from here on the server must not be shut down without the last marks */
 	raised = true;
 	while (!kv_attempt(begin, NULL))
 	{

@@ -278,7 +278,7 @@ typedef struct KvTried
 	uint64		freed;			/* of a store: KvStore.space.freed at freed_at */
 	/* when that changed last, or a job ended; 0: no file is to be removed */
 	TimestampTz	freed_at;
-	uint32		images_failed;	/* KvStore.versions.failed at freed_at */
+	uint32		marks_failed;	/* KvStore.versions.failed at freed_at */
 	uint32		stuck_ms;		/* removal of files hangs, and is waited for so long; 0: it works */
 	/* the last delay; 0: it is not left alone (a store: for lack of disk space) */
 	uint32		retry_ms;

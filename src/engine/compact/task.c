@@ -4,7 +4,7 @@
  *		which stores and shards are left alone for a while; and events that a running job reacts to.
  *
  * Limit (I 19): The job is for the shard with the most to win.  It begins when there is space for
- * what it may write.  Files that previous jobs have emptied exist until the shard's image is made
+ * what it may write.  Files that previous jobs have emptied exist until the shard's mark is made
  * and the maintainer has freed them.  If no file was freed for ten seconds without a job, these
  * files are given up: they do not count any more, so jobs begin again as far as there is space.  If
  * the files of these jobs are not freed either, they are given up after twice as long, and so on.
@@ -193,7 +193,7 @@ is_left_alone(const KvStore *store, uint32 shard, KvTaskKind kind, const KvShard
 /* ---- the next job ---- */
 
 #define KV_RELEASE_LOOK_MS 20	/* interval between checks whether emptied files are freed */
-#define KV_RELEASE_FAILURES 3	/* after so many failed images no job waits for emptied files */
+#define KV_RELEASE_FAILURES 3	/* after so many failed marks no job waits for emptied files */
 /* a requested checkpoint that has not completed is requested again after this */
 #define KV_CHECKPOINT_MS 60000
 /* bytes of values that one job moves to another tablespace */
@@ -436,7 +436,7 @@ await_release(KvTried *state, KvStore *store, uint64 retired)
 {
 	state->freed = pg_atomic_read_u64(&store->space.freed);
 	state->freed_at = retired > 0 ? kv_clock() : 0;
-	state->images_failed = pg_atomic_read_u32(&store->versions.failed);
+	state->marks_failed = pg_atomic_read_u32(&store->versions.failed);
 }
 
 /* Are emptied files not freed for too long?  Then gives them up. */
@@ -444,9 +444,9 @@ static bool
 is_release_stuck(KvTried *state, KvStore *store, KvStoreSpace *space)
 {
 	TimestampTz now = kv_clock();
-	uint32		failed = pg_atomic_read_u32(&store->versions.failed) - state->images_failed;
+	uint32		failed = pg_atomic_read_u32(&store->versions.failed) - state->marks_failed;
 
-	/* redo makes images only now and then, and waits for nothing */
+	/* redo makes marks only now and then, and waits for nothing */
 	if (space->retired + space->given_up == 0 || RecoveryInProgress() ||
 		pg_atomic_read_u64(&store->space.freed) != state->freed)
 	{

@@ -408,11 +408,11 @@ kv_compact_look_is_due(void)
 /* ---- on demand ---- */
 
 #define KV_LOOK_MSEC	20
-#define KV_IMAGE_FAILURES 3		/* failed attempts without progress, at one a second */
+#define KV_MARK_FAILURES 3		/* failed attempts without progress, at one a second */
 
 /*
  * The last reason for which the store's retired value files wait.  Of the first n shards only files
- * count that wait for no image later than until.
+ * count that wait for no mark later than until.
  */
 static KvRetiredWait
 look_at_retired(KvStore *store, const uint32 *until, uint32 n, uint64 *bytes)
@@ -432,12 +432,12 @@ look_at_retired(KvStore *store, const uint32 *until, uint32 n, uint64 *bytes)
 }
 
 /*
- * Waits until the files that are retired now are removed, or wait for something else than images,
- * or images fail.  Returns the reason for which they wait.  Files that other jobs retire later do
+ * Waits until the files that are retired now are removed, or wait for something else than marks,
+ * or marks fail.  Returns the reason for which they wait.  Files that other jobs retire later do
  * not count.
  */
 static KvRetiredWait
-wait_for_images(KvStore *store, uint64 *bytes)
+wait_for_marks(KvStore *store, uint64 *bytes)
 {
 	uint32		n = pg_atomic_read_u32(&store->map.shard_ids);
 	uint32	   *until = palloc0(n * sizeof(uint32));
@@ -458,8 +458,8 @@ wait_for_images(KvStore *store, uint64 *bytes)
 			failed = failed_now;
 		before = *bytes;
 		if (*bytes == 0 || waits == KV_WAITS_FOR_CHECKPOINT || waits == KV_WAITS_FOR_BACKUP ||
-			(waits == KV_WAITS_FOR_IMAGE &&
-			 failed_now - failed >= KV_IMAGE_FAILURES))
+			(waits == KV_WAITS_FOR_MARK &&
+			 failed_now - failed >= KV_MARK_FAILURES))
 			return waits;
 		kv_nap(KV_LOOK_MSEC, KV_WAIT_COMPACT);
 		CHECK_FOR_INTERRUPTS();
@@ -481,10 +481,10 @@ kv_store_compact(KvStore *store, bool sorted, KvCompacted *done)
 		kv_shard_compact(store, i, &plan, &result);
 	}
 	memset(done, 0, sizeof(*done));
-	switch (wait_for_images(store, &waiting))
+	switch (wait_for_marks(store, &waiting))
 	{
-		case KV_WAITS_FOR_IMAGE:
-			done->waiting_for = "image";
+		case KV_WAITS_FOR_MARK:
+			done->waiting_for = "mark";
 			break;
 		case KV_WAITS_FOR_CHECKPOINT:
 			done->waiting_for = "checkpoint";

@@ -1,20 +1,20 @@
 /*
  * controlfile.c
- *		The control file, kvfdw/control: incarnations, and the coverage of images.
+ *		The control file, kvfdw/control: incarnations, and the coverage of marks.
  *
  * restart/incarnation.c sets the boundaries of dead incarnations.
  *
- * It also says whether the images are complete: whether they have all that was logged, and no
+ * It also says whether the marks are complete: whether they have all that was logged, and no
  * process has written since.  This is recorded by the engine itself, durably, before it is
  * used:
  *
  *  - taken back before the checkpointer lets the first writer through
  *    (checkpoint/checkpointer.c);
- *  - given when the checkpointer has stopped the writers and made the last images, and at the
+ *  - given when the checkpointer has stopped the writers and made the last marks, and at the
  *    end of redo;
  *  - KV_COMPLETE_UNLESS_REDO after a start that found pg_control at a shutdown checkpoint,
  *    because the WAL may end there.  If nothing is replayed redo_cleanup is not called; the
- *    images, made before that checkpoint, are complete then.
+ *    marks, made before that checkpoint, are complete then.
  */
 #include "postgres.h"
 
@@ -169,7 +169,7 @@ kv_incarnation_covered(uint64 lsn, uint64 late)
 }
 
 uint64
-kv_images_reach(void)
+kv_marks_reach(void)
 {
 	return Max(kv_control->covered, kv_control->begins);
 }

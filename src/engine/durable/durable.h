@@ -1,12 +1,12 @@
 /*
  * durable.h
- *		Durable state: images of shards, going back to one, and the control file.
+ *		Durable state: marks of shards, going back to one, and the control file.
  *
- * An image of a shard is a mark in the version log (version/version.h).
+ * A mark of a shard is an edit of the version log (version/version.h).
  *
  * Locks:  a shard's lock, briefly, to copy and to publish; none is held on entry, and none
  * during a sync.  Errors: a failed sync is an ERROR, or PANIC if data_sync_retry is off.
- * Images are never ahead of the flushed WAL.
+ * Marks are never ahead of the flushed WAL.
  */
 #ifndef KV_DURABLE_H
 #define KV_DURABLE_H
@@ -45,7 +45,7 @@ typedef struct KvControlFile
 	KvIncarnation dead[KV_MAX_INCARNATIONS];
 	uint32		provisional;	/* the last boundary may still rise */
 	uint32		complete;		/* KvComplete */
-	uint64		covered;	/* in recovery: images have everything up to this position of the WAL */
+	uint64		covered;	/* in recovery: marks have everything up to this position of the WAL */
 	KvProof		proof;			/* for stores at wal level 'none' (trust.c) */
 	uint64		directory_id;
 	uint64		stop_xid;		/* next xid when complete was last set; 0: not known */
@@ -54,7 +54,7 @@ typedef struct KvControlFile
 	uint64		server_id;		/* in names in tablespaces (restart/spaces.c) */
 	uint64		former_ids[KV_FORMER_SERVERS];	/* earlier ids that may still be in names there;
 												 * 0: none */
-	/* on a standby: a backup that began at this redo pointer lacks images; 0: none */
+	/* on a standby: a backup that began at this redo pointer lacks marks; 0: none */
 	uint64		late;
 	uint32		pad;
 	uint32		crc;
@@ -70,7 +70,7 @@ typedef struct KvBackupLabel
 	bool		rewound;		/* by pg_rewind, which copies while files are removed */
 } KvBackupLabel;
 
-/* Do the images have everything in the WAL up to the last shutdown checkpoint? */
+/* Do the marks have everything in the WAL up to the last shutdown checkpoint? */
 typedef enum KvComplete
 {
 	KV_COMPLETE_NOT,			/* tables are written, or may have been */
@@ -85,7 +85,7 @@ typedef enum KvComplete
 typedef struct KvControl
 {
 	uint64		checkpoint;		/* pg_control's at the start */
-	KvComplete	complete;		/* are the images complete? */
+	KvComplete	complete;		/* are the marks complete? */
 	uint64		covered;	/* in recovery: they have everything up to this position of the WAL */
 	uint64		late;			/* as in the file */
 	/* in recovery: they had everything up to here when this start began to replay */
@@ -119,58 +119,58 @@ extern void kv_control_note_ids(void);
  */
 extern void kv_incarnation_redo_done(void);
 /*
- * Record that the images have everything that was logged, and that no process writes before the
+ * Record that the marks have everything that was logged, and that no process writes before the
  * next call; or that processes are about to write.  Durable on return; takes the registry's
  * lock.
  */
 extern void kv_incarnation_complete(bool is);
 /*
- * Record that replay has made images of everything in the WAL up to this position.  late: as in
+ * Record that replay has made marks of everything in the WAL up to this position.  late: as in
  * the control file.  Durable on return; takes the registry's lock.
  */
 extern void kv_incarnation_covered(uint64 lsn, uint64 late);
-/* In recovery: the images have everything in the WAL up to this position. */
-extern uint64 kv_images_reach(void);
+/* In recovery: the marks have everything in the WAL up to this position. */
+extern uint64 kv_marks_reach(void);
 /*
  * In the maintainer, when no durable file names a dead incarnation any more: drop them.
  * Durable on return; takes the registry's lock.
  */
 extern void kv_incarnations_resolved(void);
 
-/* ---- image.c ---- */
-extern void kv_image_gucs(void);	/* settings of this module, in test builds */
+/* ---- mark.c ---- */
+extern void kv_durable_gucs(void);	/* settings of this module, in test builds */
 /*
- * In recovery of a shard: record the files that its newest image names; at level 'none' the
- * image's value files belong to the shard.
+ * In recovery of a shard: record the files that its newest mark names; at level 'none' the
+ * mark's value files belong to the shard.
  */
-extern void kv_shard_load_image(KvStore *store, const KvVersions *versions, uint32 shard_id,
-								const KvManifest *manifest);
+extern void kv_shard_load_mark(KvStore *store, const KvVersions *versions, uint32 shard_id,
+							   const KvFileList *listed);
 /*
- * Has the shard changed since its image, or is something to be released after one?  Not if the
+ * Has the shard changed since its mark, or is something to be released after one?  Not if the
  * round has carried what was new.
  */
-extern bool kv_shard_needs_image(KvStore *store, uint32 shard_id, uint32 round);
+extern bool kv_shard_needs_mark(KvStore *store, uint32 shard_id, uint32 round);
 /*
- * Make the state of n shards durable, and record that.  covers: see image.c's head.  ERROR if
- * one cannot be: then the previous images of all n count.
+ * Make the state of n shards durable, and record that.  covers: see mark.c's head.  ERROR if
+ * one cannot be: then the previous marks of all n count.
  */
-extern void kv_shards_image(KvStore *store, const uint32 *shards, int n, uint64 covers,
-							KvCheckpointerStats *stats);
+extern void kv_shards_mark(KvStore *store, const uint32 *shards, int n, uint64 covers,
+						   KvCheckpointerStats *stats);
 /*
  * At level 'full': append to the version log what the open write buffers of shards have that are
- * otherwise unchanged since their images, if it is little.  These shards need no image in this
+ * otherwise unchanged since their marks, if it is little.  These shards need no mark in this
  * round of the checkpointer.  Durable on return.  ERROR if it cannot be.
  */
 extern void kv_shards_carry(KvStore *store, uint32 round, KvCheckpointerStats *stats);
 /*
- * Remove files that only older images have kept, and unneeded retired value files.  In the
- * process that makes images.
+ * Remove files that only older marks have kept, and unneeded retired value files.  In the
+ * process that makes marks.
  */
 extern void kv_shards_release(KvStore *store, const uint32 *shards, int n);
 
 /* ---- mapback.c ---- */
 /*
- * In recovery: the map of a store that begins at its images, palloc'd.  Newer maps are dropped
+ * In recovery: the map of a store that begins at its marks, palloc'd.  Newer maps are dropped
  * from the version log, and files of shards that are not in the map are removed.
  */
 extern KvMap *kv_map_set_back(KvStore *store, const KvVersions *versions);
@@ -182,47 +182,47 @@ extern uint32 kv_map_entries_after(const KvStore *store, const KvMap *map);
 /* Remove files of shards that are not in this map; ERROR if some cannot be. */
 extern void kv_map_keep_only(const KvStore *store, const KvMap *map);
 extern bool kv_map_has_others(const KvStore *store, const KvMap *map);	/* are there any? */
-/* Have all shards of the store's map images that were captured since their bounds changed? */
-extern bool kv_map_is_imaged(KvStore *store);
+/* Have all shards of the store's map marks that were captured since their bounds changed? */
+extern bool kv_map_is_marked(KvStore *store);
 /*
- * The process that makes images has made some of the store: remove files of the previous map,
+ * The process that makes marks has made some of the store: remove files of the previous map,
  * and rewrite the version log, if that is due and allowed.
  */
 extern void kv_map_look(KvStore *store);
 
-/* ---- imageback.c ---- */
-/* The image of a shard that has none. */
-extern void kv_image_make_empty(KvImage *image);
+/* ---- markback.c ---- */
+/* The mark of a shard that has none. */
+extern void kv_mark_of_empty(KvMark *mark);
 /*
  * These functions get the shard's files in files[n], and the number of the map that has last
- * changed its bounds.  ERROR, and nothing is changed, if the image or a file that it names is
+ * changed its bounds.  ERROR, and nothing is changed, if the mark or a file that it names is
  * missing or damaged.
  *
- * kv_shard_set_back, in recovery: leave the shard's files as in its newest image.  False: the
+ * kv_shard_set_back, in recovery: leave the shard's files as in its newest mark.  False: the
  * shard was never used, and nothing is set.
  */
 extern bool kv_shard_set_back(const KvStore *store, const KvVersions *versions, uint32 shard_id,
-							  uint32 since, const KvFoundFile *files, int n, KvImage *image);
+							  uint32 since, const KvFoundFile *files, int n, KvMark *mark);
 /*
- * In the postmaster, in a backup's copy: the image to which the shard can be set back.  False:
+ * In the postmaster, in a backup's copy: the mark to which the shard can be set back.  False:
  * there is none.
  */
-extern bool kv_shard_choose_image(const KvStore *store, const KvVersions *versions,
-								  uint32 shard_id, const KvBackupLabel *label, KvImage *image);
-/* The same: ERROR unless all files exist that the shard's image names.  copied: by a backup. */
-extern void kv_shard_require_image(const KvStore *store, const KvVersions *versions,
-								   uint32 shard_id, uint32 since, bool copied);
+extern bool kv_shard_choose_mark(const KvStore *store, const KvVersions *versions,
+								 uint32 shard_id, const KvBackupLabel *label, KvMark *mark);
+/* The same: ERROR unless all files exist that the shard's mark names.  copied: by a backup. */
+extern void kv_shard_require_mark(const KvStore *store, const KvVersions *versions,
+								  uint32 shard_id, uint32 since, bool copied);
 /*
- * In the postmaster, at wal level 'none': the shard's files after its newest image are not
- * trusted.  *image is that image, with files that tell recovery to salvage what follows it, and
+ * In the postmaster, at wal level 'none': the shard's files after its newest mark are not
+ * trusted.  *mark is that mark, with files that tell recovery to salvage what follows it, and
  * that so many entries are lost in addition to those of its write buffers.  False: the shard was
  * never used.
  */
 extern bool kv_shard_set_unverified(const KvStore *store, const KvVersions *versions,
 									uint32 shard_id, uint32 since, const KvFoundFile *files,
-									int n, uint32 lost, KvImage *image);
-/* Remove the files that this image does not name, except logs that follow it. */
-extern void kv_shard_remove_others(const KvStore *store, uint32 shard_id, KvImage *image,
+									int n, uint32 lost, KvMark *mark);
+/* Remove the files that this mark does not name, except logs that follow it. */
+extern void kv_shard_remove_others(const KvStore *store, uint32 shard_id, KvMark *mark,
 								   const KvFoundFile *files, int n);
 
 #endif							/* KV_DURABLE_H */

@@ -6,17 +6,17 @@
  * map is an edit of the version log, which is not synced; in memory it counts at once.  From
  * then on its state is
  *
- *	CHANGED		The shards need images that were captured since their bounds changed.
- *	IMAGED		All shards have such images.  Files of shards that are only in earlier maps are
+ *	CHANGED		The shards need marks that were captured since their bounds changed.
+ *	MARKED		All shards have such marks.  Files of shards that are only in earlier maps are
  *				removed when no base backup runs.
  *	DONE		Nothing is left of earlier maps, durably, and the map may be changed again: ids
  *				of shards are used again (split/shardid.c).
  *
- * So there are at most two maps at a time.  A store that begins at its images takes the newest
- * map all of whose shards have such an image; a shard with which the store was created, and
- * whose bounds never changed, needs none.  If that is the previous map, its shards' images are
+ * So there are at most two maps at a time.  A store that begins at its marks takes the newest
+ * map all of whose shards have such a mark; a shard with which the store was created, and
+ * whose bounds never changed, needs none.  If that is the previous map, its shards' marks are
  * older than the change or as good.  Later versions are in the WAL, because no checkpoint that
- * began after the change completes before the new map is IMAGED.
+ * began after the change completes before the new map is MARKED.
  *
  * Files of shards that are not in the map are removed.  Value files do not belong to a shard by
  * name; they are removed by lists.
@@ -57,7 +57,7 @@ kv_map_entries_after(const KvStore *store, const KvMap *map)
 			entries += kv_buffers_lost(&store->key, file->shard);
 		shard = file->shard;
 
-		/* until it has an image its logs have all its entries: see needs_log */
+		/* until it has a mark its logs have all its entries: see needs_log */
 		if (file->kind == KV_FILE_LOG)
 			entries += kv_log_entries(&store->key, shard, file->number);
 	}
@@ -151,7 +151,7 @@ kv_map_set_back(KvStore *store, const KvVersions *versions)
 /* ---- while the store is in use ---- */
 
 bool
-kv_map_is_imaged(KvStore *store)
+kv_map_is_marked(KvStore *store)
 {
 	kv_each_shard(store, i)
 	{
@@ -167,7 +167,7 @@ end_change(KvStore *store)
 {
 	static TimestampTz failed_at = 0;	/* when files could not be removed */
 
-	KV_STOP_POINT("map_imaged");
+	KV_STOP_POINT("map_marked");
 	kv_backups_look();
 	if (kv_backups_run())
 		return;
@@ -199,9 +199,9 @@ kv_map_look(KvStore *store)
 
 	/* of this map, whichever follows it */
 	pg_read_barrier();
-	if (state == KV_MAP_CHANGED && kv_map_is_imaged(store))
-		kv_map_set_state(store, state = KV_MAP_IMAGED);
-	if (state == KV_MAP_IMAGED)
+	if (state == KV_MAP_CHANGED && kv_map_is_marked(store))
+		kv_map_set_state(store, state = KV_MAP_MARKED);
+	if (state == KV_MAP_MARKED)
 		end_change(store);
 	kv_version_log_look(store);
 }

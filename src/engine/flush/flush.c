@@ -11,7 +11,7 @@
  *	3. merge	immutable memtable + chosen runs → new base and/or unfrozen run
  *	4. publish	flush WAL; at level none append the new lists to the version log; swap the lists in
  *				memory
- *	5. sweep	unlink the runs and logs that neither the shard nor its newest image names
+ *	5. sweep	unlink the runs and logs that neither the shard nor its newest mark names
  *
  * Of a key survive its newest version that every snapshot sees, every newer version that did
  * not abort, and every row lock of a running transaction.  If the base takes part the first is
@@ -334,12 +334,12 @@ discard_merge(int code, Datum arg)
 
 /* Describe the shard after the merge.  Its lock is held. */
 static void
-describe_merged(KvMerge *merge, const KvShard *before, KvManifest *manifest)
+describe_merged(KvMerge *merge, const KvShard *before, KvFileList *listed)
 {
 	const KvShard *shard = kv_shard(merge->store, merge->shard_id);
-	KvShardFiles *files = &manifest->files;
+	KvShardFiles *files = &listed->files;
 
-	kv_shard_describe(shard, manifest);
+	kv_shard_describe(shard, listed);
 	if (merge->rules.with_base)
 	{
 		files->base_run = merge->base_number;
@@ -358,9 +358,9 @@ describe_merged(KvMerge *merge, const KvShard *before, KvManifest *manifest)
 		files->oldest_xid = merge->oldest_xid;
 	files->first_log = before->log.immutable + 1;
 	if (merge->counts)
-		kv_counts_apply(merge->counts, shard, merge->rules.horizon, manifest);
+		kv_counts_apply(merge->counts, shard, merge->rules.horizon, listed);
 	if (merge->moves)
-		kv_moves_describe(merge->moves, merge->counts, manifest);
+		kv_moves_describe(merge->moves, merge->counts, listed);
 }
 
 /* Value files that have left the list are dropped from caches. */
@@ -384,8 +384,8 @@ publish(KvMerge *merge, const KvShard *before)
 {
 	KvStore    *store = merge->store;
 	KvShard    *shard = kv_shard(store, merge->shard_id);
-	KvManifest	manifest;
-	KvShardFiles *files = &manifest.files;
+	KvFileList	listed;
+	KvShardFiles *files = &listed.files;
 	KvMemtable	freed;
 	uint64		lsn;
 
@@ -395,21 +395,21 @@ publish(KvMerge *merge, const KvShard *before)
 	if (merge->counts)
 		(void) kv_retired_make_room(shard);
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	describe_merged(merge, before, &manifest);
+	describe_merged(merge, before, &listed);
 	LWLockRelease(&shard->lock);
 
 	kv_log_create(&store->key, merge->shard_id, files->first_log);
-	KV_STOP_POINT("flush_before_manifest");
+	KV_STOP_POINT("flush_before_files");
 	if (store->shape.wal == KV_WAL_NONE)
 	{
-		KvEdit		edit = kv_edit_of_files(merge->shard_id, &manifest);
+		KvEdit		edit = kv_edit_of_files(merge->shard_id, &listed);
 
 		kv_version_log_append(store, &edit, 1, false);
 	}
 	merge->published = true;
 	if (merge->moves)
 		merge->moves->published = true;
-	KV_STOP_POINT("flush_after_manifest");
+	KV_STOP_POINT("flush_after_files");
 
 	/* after all records that name values of the runs: their write buffers were drained */
 	lsn = RecoveryInProgress() ? GetXLogReplayRecPtr(NULL) : GetXLogInsertRecPtr();
@@ -420,7 +420,7 @@ publish(KvMerge *merge, const KvShard *before)
 	if (merge->counts)
 		(void) kv_value_files_retire(shard, merge->counts, lsn);
 	if (merge->moves)
-		kv_moves_publish(merge->moves, &manifest, merge->counts, shard);
+		kv_moves_publish(merge->moves, &listed, merge->counts, shard);
 	freed = shard->immutable;
 	memset(&shard->immutable, 0, sizeof(shard->immutable));
 	shard->flush.ended = kv_clock();

@@ -49,7 +49,7 @@ typedef struct KvMoves
 	int			nvalue_files;
 	/* value files of the copies: in no list yet, but there is space in the list */
 	const KvValueFile *value_files;
-	uint32		job;			/* new KvManifest.job; 0: unchanged */
+	uint32		job;			/* new KvFileList.job; 0: unchanged */
 	uint64		written;		/* KvShard.values.written when the values to be put in order were
 								 * chosen, if job is not 0 */
 
@@ -94,12 +94,12 @@ extern KvMovesWalk *kv_moves_begin(const KvMoves *moves);	/* palloc'd */
  */
 extern bool kv_moves_apply(KvMovesWalk *walk, KvKey key, KvVersion *version);
 /* Add the value files to a list.  The shard's lock is held. */
-extern void kv_moves_describe(KvMoves *moves, const KvCounts *counts, KvManifest *manifest);
+extern void kv_moves_describe(KvMoves *moves, const KvCounts *counts, KvFileList *listed);
 /*
  * The list counts: add the value files to the shard's list.  The lock is held
  * exclusively.
  */
-extern void kv_moves_publish(const KvMoves *moves, const KvManifest *manifest,
+extern void kv_moves_publish(const KvMoves *moves, const KvFileList *listed,
 							 const KvCounts *counts, KvShard *shard);
 
 /* ---- pressure.c ---- */
@@ -142,7 +142,7 @@ extern void kv_store_resolve(KvStore *store);
 extern bool kv_resolve_is_due(void);
 /*
  * Are all xids before *boundary resolved in these stores, which are all that exist?  *boundary
- * is set to the start of the present segment.  The images have them too after the next
+ * is set to the start of the present segment.  The marks have them too after the next
  * checkpoint.
  */
 extern bool kv_resolve_reached(List *open_stores, uint64 *boundary);
@@ -155,7 +155,7 @@ extern void kv_resolve_done(uint64 boundary);
 extern bool kv_resolve_begin_replay(uint64 horizon);
 extern void kv_resolve_end_replay(uint64 horizon);	/* the stores are resolved up to horizon */
 /*
- * In kvfdw checkpointer, told to exit, before its last images: wait a little for sessions to
+ * In kvfdw checkpointer, told to exit, before its last marks: wait a little for sessions to
  * end, then resolve all xids.  Errors are logged.
  */
 extern void kv_resolve_for_stop(void);

@@ -105,38 +105,38 @@ compare_value_files(const void *a, const void *b)
 }
 
 void
-kv_moves_describe(KvMoves *moves, const KvCounts *counts, KvManifest *manifest)
+kv_moves_describe(KvMoves *moves, const KvCounts *counts, KvFileList *listed)
 {
-	int			n = manifest->nvalue_files + moves->nvalue_files;
+	int			n = listed->nvalue_files + moves->nvalue_files;
 
 	if (moves->job != 0)
-		manifest->job = moves->job;
+		listed->job = moves->job;
 	if (moves->nvalue_files == 0)
 		return;
-	manifest->value_files = repalloc(manifest->value_files, n * sizeof(KvValueFile));
+	listed->value_files = repalloc(listed->value_files, n * sizeof(KvValueFile));
 	for (int i = 0; i < moves->nvalue_files; i++)
 	{
 		const KvValueFileCount *count = kv_counts_find(counts, moves->value_files[i].address);
-		KvValueFile *value_file = &manifest->value_files[manifest->nvalue_files + i];
+		KvValueFile *value_file = &listed->value_files[listed->nvalue_files + i];
 
 		*value_file = moves->value_files[i];
 		value_file->live = count == NULL ? 0 : count->uncertain ? KV_NOT_KNOWN : count->live;
 	}
-	manifest->nvalue_files = n;
-	qsort(manifest->value_files, n, sizeof(KvValueFile), compare_value_files);
+	listed->nvalue_files = n;
+	qsort(listed->value_files, n, sizeof(KvValueFile), compare_value_files);
 }
 
 void
-kv_moves_publish(const KvMoves *moves, const KvManifest *manifest, const KvCounts *counts,
+kv_moves_publish(const KvMoves *moves, const KvFileList *listed, const KvCounts *counts,
 				 KvShard *shard)
 {
-	shard->compact.job = manifest->job;
+	shard->compact.job = listed->job;
 	if (moves->job != 0)
 		shard->values.written -= Min(shard->values.written, moves->written);
 	for (int i = 0; i < moves->nvalue_files; i++)
 	{
-		const KvValueFile *value_file = bsearch(&moves->value_files[i], manifest->value_files,
-												manifest->nvalue_files,
+		const KvValueFile *value_file = bsearch(&moves->value_files[i], listed->value_files,
+												listed->nvalue_files,
 												sizeof(KvValueFile), compare_value_files);
 
 		kv_value_file_add(shard, value_file)->value_file.flags |= moves->value_files[i].flags;

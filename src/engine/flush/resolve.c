@@ -28,7 +28,7 @@
  *
  * An xid that clog has forgotten nevertheless is an ERROR (XX001), never an answer.
  *
- * Only durable state counts: a shard can be set back to its image, and versions may be written
+ * Only durable state counts: a shard can be set back to its mark, and versions may be written
  * again from the redo pointer on.  So a segment is resolved only after a checkpoint, and until
  * then it must not be truncated.
  *
@@ -40,7 +40,7 @@
  *
  * A standby cannot hold back truncation, and need not: when it replays a truncation, it has
  * replayed the DURABLE of the checkpoint before.  A backup must contain the clog that its
- * images need, so nothing counts as resolved while one runs.
+ * marks need, so nothing counts as resolved while one runs.
  *
  * resolved_below is stored in the file kvfdw/resolved.  Without the file all is resolved again.
  */

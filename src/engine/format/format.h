@@ -184,13 +184,13 @@ typedef struct KvShardFiles
 	uint64		oldest_xid;		/* of a version in an unfrozen run, or 0 */
 } KvShardFiles;
 
-StaticAssertDecl(sizeof(KvShardFiles) == 96, "size of runs and logs in a manifest");
+StaticAssertDecl(sizeof(KvShardFiles) == 96, "size of runs and logs in an edit");
 
 /*
  * KvShardFiles.flags: values after the used part of value files may be damaged, and so may
  * logs.
  */
-#define KV_MANIFEST_SALVAGE	1
+#define KV_FILES_SALVAGE	1
 
 /* A value file of a shard, as edits of the version log list it. */
 typedef struct KvValueFile
@@ -219,7 +219,7 @@ StaticAssertDecl(sizeof(KvValueFile) == 32, "value file size");
 #define KV_VALUE_FILE_UNCERTAIN	0x1000	/* some bytes that count as live may be dead */
 
 /* The files of a shard, as an edit of the version log has them. */
-typedef struct KvManifest
+typedef struct KvFileList
 {
 	KvShardFiles files;
 	uint32		job;			/* the last one that has put values in order; 0: none */
@@ -227,7 +227,7 @@ typedef struct KvManifest
 	KvAddress	open_address;	/* of the value file that takes new values; 0: none */
 	int			nvalue_files;
 	KvValueFile *value_files;	/* by address, palloc'd */
-} KvManifest;
+} KvFileList;
 
 /* One file of a store's directory, as its name says. */
 typedef enum KvFileKind

@@ -243,7 +243,7 @@ kv_log_replay(const KvStoreKey *key, uint32 shard, uint32 number, bool required,
 	if (problem)
 		damaged(kv_path_log(key, shard, number), 0, problem);
 	if (end != 0 && len != end)
-		damaged(kv_path_log(key, shard, number), len, "file has another size than its image says");
+		damaged(kv_path_log(key, shard, number), len, "file has another size than its mark says");
 
 	while (offset < len)
 	{

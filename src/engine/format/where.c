@@ -108,7 +108,7 @@ kv_space_directories(const KvStoreKey *key)
 }
 
 static bool
-has_image(const KvStoreKey *key)
+has_mark(const KvStoreKey *key)
 {
 	char	   *path = pstrdup(kv_path_store(key));
 	DIR		   *dir = AllocateDir(path);
@@ -163,7 +163,7 @@ require_space(const KvStoreKey *key, Oid tablespace, bool may_have_gone)
 	{
 		if (may_have_gone)
 			return false;
-		raise_no_space(has_image(key) ? ERRCODE_IO_ERROR : ERRCODE_UNDEFINED_OBJECT, key,
+		raise_no_space(has_mark(key) ? ERRCODE_IO_ERROR : ERRCODE_UNDEFINED_OBJECT, key,
 					   tablespace);
 	}
 	errno = err;

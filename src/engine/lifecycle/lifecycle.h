@@ -91,12 +91,12 @@ extern void kv_store_recover(KvStore *store);
 /*
  * Unlink value files that no shard lists: at the end of the store's recovery.  At level 'keys'
  * that is not done before redo ends, because redo may meet entries that name them.  Lists have
- * all value files of the newest images; older images were removed.  No process creates a value
+ * all value files of the newest marks; older marks were removed.  No process creates a value
  * file during that.
  */
 extern void kv_value_files_sweep(KvStore *store);
 /*
- * After that: free the allocated and unused parts of closed value files.  Parts that the image
+ * After that: free the allocated and unused parts of closed value files.  Parts that the mark
  * lists stay.
  */
 extern void kv_value_files_cut(KvStore *store);

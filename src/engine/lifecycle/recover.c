@@ -5,7 +5,7 @@
  * Each shard is recovered independently of the others, so that several processes share the
  * work.
  *
- * At wal levels 'full' and 'keys' the shard is set back to its image (durable/imageback.c), and
+ * At wal levels 'full' and 'keys' the shard is set back to its mark (durable/markback.c), and
  * its logs are read.  Redo, which may be what opens the store, adds the versions of the WAL.
  *
  * At level 'none' recovery begins at the newest FILES edit; replays sealed write buffers; reads
@@ -116,7 +116,7 @@ apply_entry(void *arg, const KvLogEntry *entry, uint32 incarnation)
 	kv_stat_add(to->store, KV_COUNT_RECOVERED_ENTRIES, 1);
 }
 
-/* In a salvage: are these bytes not covered by the image? */
+/* In a salvage: are these bytes not covered by the mark? */
 static bool
 is_unverified(const KvShard *shard, KvAddress address)
 {
@@ -126,7 +126,7 @@ is_unverified(const KvShard *shard, KvAddress address)
 }
 
 /*
- * As apply_entry, in a salvage: of values that the image does not cover, only valid ones are
+ * As apply_entry, in a salvage: of values that the mark does not cover, only valid ones are
  * kept.  An entry of another shard was added when this one had been given a neighbor's range,
  * by a map that does not count.
  */
@@ -167,21 +167,21 @@ static void
 leave_logs(KvStore *store, uint32 shard_id)
 {
 	KvShard    *shard = kv_shard(store, shard_id);
-	KvManifest	manifest;
+	KvFileList	listed;
 
-	kv_shard_describe(shard, &manifest);
-	manifest.files.first_log = ++shard->log.number;
-	kv_log_create(&store->key, shard_id, manifest.files.first_log);
+	kv_shard_describe(shard, &listed);
+	listed.files.first_log = ++shard->log.number;
+	kv_log_create(&store->key, shard_id, listed.files.first_log);
 	if (store->shape.wal == KV_WAL_NONE)
 	{
-		KvEdit		edit = kv_edit_of_files(shard_id, &manifest);
+		KvEdit		edit = kv_edit_of_files(shard_id, &listed);
 
 		kv_version_log_append(store, &edit, 1, false);
 	}
-	pfree(manifest.value_files);
+	pfree(listed.value_files);
 	shard->log.tail = sizeof(KvLogHeader);
-	shard->files.first_log = manifest.files.first_log;
-	shard->log.immutable = manifest.files.first_log - 1;
+	shard->files.first_log = listed.files.first_log;
+	shard->log.immutable = listed.files.first_log - 1;
 }
 
 /*
@@ -194,7 +194,7 @@ end_salvage(KvStore *store, uint32 shard_id)
 	KvShard    *shard = kv_shard(store, shard_id);
 
 	kv_stat_add(store, KV_COUNT_LOST_ENTRIES, shard->files.lost);
-	shard->files.flags &= ~KV_MANIFEST_SALVAGE;
+	shard->files.flags &= ~KV_FILES_SALVAGE;
 	shard->files.lost = 0;
 	if (!DsaPointerIsValid(shard->active.root))
 	{
@@ -208,7 +208,7 @@ end_salvage(KvStore *store, uint32 shard_id)
 /* Where a shard's recovery begins. */
 typedef struct KvBeginning
 {
-	KvManifest	manifest;
+	KvFileList	listed;
 	bool		used;			/* it has or had files, so its first log must exist */
 	uint32		last_log;
 	uint64		log_end;		/* of that log; 0: the end of its file */
@@ -221,7 +221,7 @@ find_beginning(const KvStore *store, const KvVersions *versions, uint32 shard_id
 {
 	bool		has_index = false;	/* a log or a run */
 
-	begin->used = kv_versions_files(versions, shard_id, &begin->manifest);
+	begin->used = kv_versions_files(versions, shard_id, &begin->listed);
 	for (int i = 0; i < n; i++)
 	{
 		if (files[i].kind == KV_FILE_LOG)
@@ -232,10 +232,10 @@ find_beginning(const KvStore *store, const KvVersions *versions, uint32 shard_id
 	{
 		/* numbers are never used twice, not even a swept run's */
 		if (files[i].kind == KV_FILE_RUN)
-			begin->manifest.files.next_run = Max(begin->manifest.files.next_run,
-												 files[i].number + 1);
+			begin->listed.files.next_run = Max(begin->listed.files.next_run,
+											   files[i].number + 1);
 	}
-	begin->last_log = Max(begin->last_log, begin->manifest.files.first_log);
+	begin->last_log = Max(begin->last_log, begin->listed.files.first_log);
 	if (!begin->used && has_index && access(kv_path_log(&store->key, shard_id, 1), F_OK) != 0)
 		kv_versions_raise_damaged(&store->key, versions->number,
 								  psprintf("It has no files of shard %u.", shard_id));
@@ -243,11 +243,11 @@ find_beginning(const KvStore *store, const KvVersions *versions, uint32 shard_id
 }
 
 static void
-require_value_files(const KvStoreKey *key, const KvManifest *manifest)
+require_value_files(const KvStoreKey *key, const KvFileList *listed)
 {
-	for (int i = 0; i < manifest->nvalue_files; i++)
+	for (int i = 0; i < listed->nvalue_files; i++)
 	{
-		const char *path = kv_path_value(key, kv_file_of(manifest->value_files[i].address));
+		const char *path = kv_path_value(key, kv_file_of(listed->value_files[i].address));
 
 		if (access(path, F_OK) != 0)
 			kv_io_raise_missing(path);
@@ -255,7 +255,7 @@ require_value_files(const KvStoreKey *key, const KvManifest *manifest)
 }
 
 /*
- * Set the shard to the state from which its logs are replayed: that of its image; at level
+ * Set the shard to the state from which its logs are replayed: that of its mark; at level
  * 'none', or if the shard was never used, that of its files.
  */
 static void
@@ -263,30 +263,30 @@ begin_shard(KvStore *store, const KvVersions *versions, uint32 shard_id,
 			const KvFoundFile *files, int n, KvBeginning *begin)
 {
 	KvShard    *shard = kv_shard(store, shard_id);
-	const KvManifest *manifest = &begin->manifest;
-	KvImage		image;
+	const KvFileList *listed = &begin->listed;
+	KvMark		mark;
 
 	memset(begin, 0, sizeof(*begin));
-	begin->manifest.files.next_run = 1;
-	begin->manifest.files.first_log = begin->last_log = 1;
+	begin->listed.files.next_run = 1;
+	begin->listed.files.first_log = begin->last_log = 1;
 	if (store->shape.wal == KV_WAL_NONE)
 		find_beginning(store, versions, shard_id, files, n, begin);
 	else if (kv_shard_set_back(store, versions, shard_id, shard->place.bounds_since, files, n,
-							   &image))
+							   &mark))
 	{
 		begin->used = true;
-		begin->manifest = image.manifest;
-		begin->last_log = image.last_log;
-		begin->log_end = image.log_tail;
+		begin->listed = mark.listed;
+		begin->last_log = mark.last_log;
+		begin->log_end = mark.log_tail;
 	}
-	shard->files = manifest->files;
-	shard->log.immutable = manifest->files.first_log - 1;
+	shard->files = listed->files;
+	shard->log.immutable = listed->files.first_log - 1;
 	shard->log.number = begin->last_log;
 	kv_retired_free(shard);		/* an earlier attempt may have had some */
-	while (!kv_value_files_load(shard, manifest, store->shape.wal != KV_WAL_NONE))
+	while (!kv_value_files_load(shard, listed, store->shape.wal != KV_WAL_NONE))
 		kv_make_memory(store, shard_id);
-	require_value_files(&store->key, manifest);
-	kv_shard_load_image(store, versions, shard_id, manifest);
+	require_value_files(&store->key, listed);
+	kv_shard_load_mark(store, versions, shard_id, listed);
 }
 
 /*
@@ -297,7 +297,7 @@ static void
 replay_shard(KvStore *store, uint32 shard_id, const KvBeginning *begin)
 {
 	KvShard    *shard = kv_shard(store, shard_id);
-	bool		salvage = (begin->manifest.files.flags & KV_MANIFEST_SALVAGE) != 0;
+	bool		salvage = (begin->listed.files.flags & KV_FILES_SALVAGE) != 0;
 	KvRecovering to = {store, shard_id, 0};
 	uint64		lost = 0;
 
@@ -356,7 +356,7 @@ finish_open_value_file(KvStore *store, uint32 shard_id)
 		uint64		size = size_of(store, shard->values.open);
 
 		open->value_file.used = shard->values.tail - shard->values.open;
-		if (size < open->value_file.used || (shard->files.flags & KV_MANIFEST_SALVAGE))
+		if (size < open->value_file.used || (shard->files.flags & KV_FILES_SALVAGE))
 			kv_value_file_close(shard);
 		else
 			kv_value_file_open(shard, open, size);
@@ -365,7 +365,7 @@ finish_open_value_file(KvStore *store, uint32 shard_id)
 	/*
 	 * a write buffer may have returned space that it had reserved when the edit was appended
 	 */
-	for (int i = 0; i < shard->values.n && !(shard->files.flags & KV_MANIFEST_SALVAGE); i++)
+	for (int i = 0; i < shard->values.n && !(shard->files.flags & KV_FILES_SALVAGE); i++)
 	{
 		KvValueFile *value_file = &kv_value_files(shard)[i].value_file;
 		struct stat info;
@@ -381,7 +381,7 @@ finish_open_value_file(KvStore *store, uint32 shard_id)
 
 /*
  * The next value file's address is after all that the shard has created, and after all files of
- * its volume.  At level 'full' files that the image does not list are not needed.
+ * its volume.  At level 'full' files that the mark does not list are not needed.
  */
 static void
 find_next_address(KvStore *store, uint32 shard_id, const KvFoundFile *value_files, int n)
@@ -430,7 +430,7 @@ recover_shard(KvStore *store, uint32 shard_id, const KvFoundFile *files, int n,
 	kv_memtable_free(&shard->active); /* of a failed attempt */
 	kv_memtable_free(&shard->immutable);
 	begin_shard(store, versions, shard_id, files, n, &begin);
-	salvage = (shard->files.flags & KV_MANIFEST_SALVAGE) != 0;
+	salvage = (shard->files.flags & KV_FILES_SALVAGE) != 0;
 	replay_shard(store, shard_id, &begin);
 	finish_open_value_file(store, shard_id);
 	find_next_address(store, shard_id, value_files, nvalue_files);
@@ -517,7 +517,7 @@ raise_no_room(const KvMap *map)
 
 /*
  * The map that counts.  At level 'none', where the newest is trusted, files of the previous one
- * are kept until all shards have their images: *changed.
+ * are kept until all shards have their marks: *changed.
  */
 static KvMap *
 find_map(KvStore *store, bool *changed)
@@ -625,11 +625,11 @@ is_listed(KvStore *store, KvAddress address)
 
 /*
  * The change of the map is not complete, which happens at level 'none' only: a power loss may
- * lead back to images of shards that are not in the map.  The value files of these images are
+ * lead back to marks of shards that are not in the map.  The value files of these marks are
  * kept as retired until the change is complete.
  */
 static void
-keep_imaged(KvStore *store)
+keep_marked(KvStore *store)
 {
 	uint32		first = kv_shard_first(store);
 	KvShard    *to = kv_shard(store, first);
@@ -638,14 +638,14 @@ keep_imaged(KvStore *store)
 	for (uint32 shard_id = kv_versions_marked(versions, 0); shard_id != KV_NO_SHARD;
 		 shard_id = kv_versions_marked(versions, shard_id + 1))
 	{
-		KvImage		image;
+		KvMark		mark;
 
 		if (kv_shard_from(store, shard_id) == shard_id ||
-			!kv_versions_mark(versions, shard_id, 0, &image))
+			!kv_versions_mark(versions, shard_id, 0, &mark))
 			continue;
-		for (int c = 0; c < image.manifest.nvalue_files; c++)
+		for (int c = 0; c < mark.listed.nvalue_files; c++)
 		{
-			const KvValueFile *value_file = &image.manifest.value_files[c];
+			const KvValueFile *value_file = &mark.listed.value_files[c];
 			struct stat info;
 
 			/* a listed one is counted, and released there when the change is complete */
@@ -655,7 +655,7 @@ keep_imaged(KvStore *store)
 			while (!kv_retired_add(to, value_file, 0))
 				kv_make_memory(store, first);
 		}
-		pfree(image.manifest.value_files);
+		pfree(mark.listed.value_files);
 	}
 	kv_versions_free(versions);
 }
@@ -669,7 +669,7 @@ kv_value_files_sweep(KvStore *store)
 
 	kv_store_list_files(&store->key, &found);
 	if (pg_atomic_read_u32(&store->map.state) != KV_MAP_DONE)
-		keep_imaged(store);
+		keep_marked(store);
 	if (store->shape.maps)
 		kv_value_files_find_shared(store);
 	kv_each_shard(store, i)
@@ -853,7 +853,7 @@ recover_store(KvStore *store)
 
 		kv_volume_note(store, shard->values.next);
 		if (shard->place.bounds_since > shard->durable.map)
-			kv_image_want(shard);
+			kv_shard_want_mark(shard);
 	}
 	restore_carried(store);
 	report_losses(store);

@@ -21,7 +21,7 @@
  * boundary.  A start that had nothing to redo never removes the mark, but it ends with a new
  * checkpoint in pg_control, which an unfinished one does not.
  *
- * A server that was shut down without the engine's record that the images are complete does not
+ * A server that was shut down without the engine's record that the marks are complete does not
  * know which transactions committed (trust.c).
  */
 #include "postgres.h"
@@ -76,7 +76,7 @@ resume(const KvControlFile *control, bool finished, uint64 next_xid)
 }
 
 /*
- * The state of the images after this start: complete, or how they can become complete.
+ * The state of the marks after this start: complete, or how they can become complete.
  * *history_lost: pg_control says that the server was shut down, the engine's record does not.
  */
 static void
@@ -108,14 +108,14 @@ plan_reset(const ControlFileData *pg_control, const KvControlFile *control, KvRe
 	reset->values_lost = kv_control->follows;
 
 	/*
-	 * a server that follows has images up to its last DURABLE record; every checkpoint of one
-	 * that does not waits for its images
+	 * a server that follows has marks up to its last DURABLE record; every checkpoint of one
+	 * that does not waits for its marks
 	 */
-	reset->images_old = kv_control->follows && kv_control->covered != 0 &&
+	reset->marks_old = kv_control->follows && kv_control->covered != 0 &&
 		redo > kv_control->covered;
 
-	/* images of another time than the label's are not in the copy */
-	reset->images_old |= reset->backup.redo != 0 && !reset->backup.of_primary &&
+	/* marks of another time than the label's are not in the copy */
+	reset->marks_old |= reset->backup.redo != 0 && !reset->backup.of_primary &&
 		!reset->backup.rewound && reset->backup.redo == kv_control->late;
 	kv_control->late = 0;
 	if (!kv_control->follows)

@@ -2,9 +2,9 @@
  * redo.c
  *		Replays the engine's WAL records.
  *
- * Every store at wal level 'full' or 'keys' begins at its images (trust.c).  Redo writes each
+ * Every store at wal level 'full' or 'keys' begins at its marks (trust.c).  Redo writes each
  * PUT into its shard again, through a write buffer like any write, with its own xid and command
- * id.  Redo may begin before an image was made.  Then versions that the image has are written
+ * id.  Redo may begin before a mark was made.  Then versions that the mark has are written
  * once more, as newer ones, which changes nothing for readers, which begin with the newest.
  *
  * An ERROR in redo stops the server from starting, so the ERROR of one store must be caught.
@@ -328,7 +328,7 @@ redo_create(const char *data)
 	if (store != NULL)
 	{
 		/*
-		 * it exists, set back to its image or newer; the transaction that created it is in this
+		 * it exists, set back to its mark or newer; the transaction that created it is in this
 		 * WAL, so clog has its status; in a backup's copy the boundary of its incarnation,
 		 * which is provisional until the end of redo, could say that it has aborted
 		 */
@@ -444,11 +444,11 @@ static volatile bool in_record = false;
 /*
  * A server that follows is stopped.  It may have made a restartpoint of a checkpoint before
  * which its primary has logged no DURABLE (checkpoint/checkpointer.c), and makes one more after
- * this.  So let the images have everything that was replayed.  An ERROR here merely ends the
- * process; then the images are those of the last DURABLE.
+ * this.  So let the marks have everything that was replayed.  An ERROR here merely ends the
+ * process; then the marks are those of the last DURABLE.
  */
 static void
-images_at_exit(int code, Datum arg)
+marks_at_exit(int code, Datum arg)
 {
 	KvCheckpointerStats stats = {0};
 	uint64		replayed = GetXLogReplayRecPtr(NULL);
@@ -480,7 +480,7 @@ redo_record(XLogReaderState *record)
 		redo_context = AllocSetContextCreate(TopMemoryContext, "kvfdw redo",
 											 ALLOCSET_DEFAULT_SIZES);
 	if (!registered && kv_control->follows)
-		before_shmem_exit(images_at_exit, (Datum) 0);
+		before_shmem_exit(marks_at_exit, (Datum) 0);
 	registered = true;
 	in_record = true;
 	old = MemoryContextSwitchTo(redo_context);
@@ -565,7 +565,7 @@ redo_cleanup(void)
 	if (!kv_control->follows)
 		(void) kv_visit_stores(require_space, NULL);
 
-	/* flush first: an image must not be newer than the minimum recovery point */
+	/* flush first: a mark must not be newer than the minimum recovery point */
 	if (kv_control->follows)
 		kv_wal_flush();
 	kv_checkpointer_flush(GetXLogReplayRecPtr(NULL) + 1, &stats, put_aside);

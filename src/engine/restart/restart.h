@@ -20,7 +20,7 @@ typedef struct KvReset
 {
 	bool		trusted;		/* the page cache of stores at level 'none' is trusted */
 	bool		values_lost;	/* values that are not in the WAL */
-	bool		images_old;		/* the WAL begins after them */
+	bool		marks_old;		/* the WAL begins after them */
 	bool		history_lost;	/* it is not known which transactions committed */
 	KvBackupLabel backup;
 } KvReset;

@@ -10,7 +10,7 @@
  *
  * So directories in tablespaces have the server's id in their names (format/path.c).  A
  * directory with another server's id is not read.  In a copy of two servers files are then
- * missing.  That is found when the images are chosen (durable/imageback.c), or when the store
+ * missing.  That is found when the marks are chosen (durable/markback.c), or when the store
  * is opened (format/where.c).  It is found whatever the tool has skipped or mixed, and if the
  * tool takes unchanged files from an earlier copy.
  *

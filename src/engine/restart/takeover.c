@@ -10,7 +10,7 @@
  *    directory, and how many servers have taken it over.  Each server keeps one for its own
  *    directory, so it exists where a server has got another identifier (pg_createsubscriber).
  *    kvfdw_upgrade makes one for the server that pg_upgrade has made.
- *  - Nothing is missing: the images are complete, since the previous server was shut down
+ *  - Nothing is missing: the marks are complete, since the previous server was shut down
  *    cleanly, and none of its transactions has an xid that is still to be assigned here.
  *
  * Then the number of takeovers is incremented, in the control file and in the token.  So a

@@ -2,13 +2,13 @@
  * trust.c
  *		Decides which files can be trusted after a start: those that were synced.
  *
- * Stores at wal level 'full' and 'keys' begin at their images, whatever has happened: each
- * shard is set back to its newest image when it is first opened (lifecycle/recover.c,
- * durable/image.c), and redo adds later versions.  SIGKILL, PANIC, a failed sync, the loss of
+ * Stores at wal level 'full' and 'keys' begin at their marks, whatever has happened: each
+ * shard is set back to its newest mark when it is first opened (lifecycle/recover.c,
+ * durable/mark.c), and redo adds later versions.  SIGKILL, PANIC, a failed sync, the loss of
  * power, a remount and a copy are one case, and a clean stop is the case in which nothing was
  * logged since.  Other files in the stores' directories, and write buffers, are not read.
  *
- * Stores at level 'none' have no WAL.  Their versions after the images are in write buffers,
+ * Stores at level 'none' have no WAL.  Their versions after the marks are in write buffers,
  * key logs and runs that were not synced: in the page cache.  The page cache is trusted if it
  * is proven to be the same, and complete:
  *
@@ -31,9 +31,9 @@
  * A server that follows another's WAL, and one that was made of a backup, cannot have the
  * values of stores below level 'full'.  These stores are unusable from then on, because an
  * empty table would be the worst answer.  A backup copies files while they change, so only some
- * images are complete in it: the others are removed from the version log here.
+ * marks are complete in it: the others are removed from the version log here.
  *
- * A server that pg_control calls shut down, though the engine has not made its images for that
+ * A server that pg_control calls shut down, though the engine has not made its marks for that
  * (incarnation.c), ran without the engine after a crash, or its WAL was reset.  Then it is not
  * known which transactions committed, so no store can be used.
  *
@@ -157,7 +157,7 @@ kv_trust_read_label(KvBackupLabel *backup)
 
 /*
  * In a copy that a backup made: the edits that count there, palloc'd.  For each shard the complete
- * image, and all that is carried.  That needs no files, so it may be newer than the backup's
+ * mark, and all that is carried.  That needs no files, so it may be newer than the backup's
  * beginning.
  */
 static KvEdit *
@@ -174,17 +174,17 @@ choose_edits(const KvStore *store, const KvVersions *versions, const KvBackupLab
 	for (uint32 shard = kv_versions_marked(versions, 0); shard != KV_NO_SHARD;
 		 shard = kv_versions_marked(versions, shard + 1))
 	{
-		KvImage		image;
+		KvMark		mark;
 
-		if (kv_shard_choose_image(store, versions, shard, label, &image))
-			edits[(*n)++] = kv_edit_of_mark(shard, &image);
+		if (kv_shard_choose_mark(store, versions, shard, label, &mark))
+			edits[(*n)++] = kv_edit_of_mark(shard, &mark);
 	}
 	return edits;
 }
 
-/* In such a copy: set the store back to the newest map all of whose shards have complete images. */
+/* In such a copy: set the store back to the newest map all of whose shards have complete marks. */
 static void
-choose_images(const KvStore *store, const KvReset *reset)
+choose_marks(const KvStore *store, const KvReset *reset)
 {
 	KvVersions *versions = kv_versions_read(&store->key, store->shape.id, 0, true, false, 0);
 	KvEdit	   *edits;
@@ -197,8 +197,8 @@ choose_images(const KvStore *store, const KvReset *reset)
 	chosen = kv_versions_of(versions, edits, n);
 	map = kv_versions_durable_map(chosen);
 	for (uint32 i = 0; i < map->nshards; i++)
-		kv_shard_require_image(store, chosen, kv_map_shards(map)[i], kv_map_since(map)[i],
-							   !reset->backup.rewound);
+		kv_shard_require_mark(store, chosen, kv_map_shards(map)[i], kv_map_since(map)[i],
+							  !reset->backup.rewound);
 	map->number = kv_versions_newest_map(versions)->number;
 	edits = kv_versions_live(chosen, &map, 1, false, &n);
 	(void) kv_versions_replace(versions, store->shape.id, edits, n);
@@ -206,14 +206,14 @@ choose_images(const KvStore *store, const KvReset *reset)
 	kv_versions_free(versions);
 }
 
-/* The store's state after its images is not trusted. */
+/* The store's state after its marks is not trusted. */
 static void
 set_unverified(const KvStore *store)
 {
 	KvVersions *versions = kv_versions_read(&store->key, store->shape.id, 0, false, false, 0);
 	KvMap	   *map = kv_versions_durable_map(versions);
 	KvEdit	   *edits = palloc((2 * (Size) map->nshards + 1) * sizeof(KvEdit));
-	KvImage    *images = palloc0(map->nshards * sizeof(KvImage));
+	KvMark	   *marks = palloc0(map->nshards * sizeof(KvMark));
 	int			n = 0;
 	KvFound		found;
 
@@ -232,14 +232,14 @@ set_unverified(const KvStore *store)
 		uint32		shard = kv_map_shards(map)[i];
 		uint32		since = kv_map_since(map)[i];
 		int			at = kv_found_first(&found, shard);
-		KvImage		mark;
+		KvMark		mark;
 
 		if (kv_versions_mark(versions, shard, since, &mark))
 			edits[n++] = kv_edit_of_mark(shard, &mark);
 		if (kv_shard_set_unverified(store, versions, shard, since, found.files + at,
 									kv_found_of_shard(&found, at, shard), i == 0 ? after : 0,
-									&images[i]))
-			edits[n++] = kv_edit_of_files(shard, &images[i].manifest);
+									&marks[i]))
+			edits[n++] = kv_edit_of_files(shard, &marks[i].listed);
 	}
 	(void) kv_versions_replace(versions, store->shape.id, edits, n);
 	KV_STOP_POINT("shards_unverified");
@@ -247,7 +247,7 @@ set_unverified(const KvStore *store)
 	{
 		int			at = kv_found_first(&found, kv_map_shards(map)[i]);
 
-		kv_shard_remove_others(store, kv_map_shards(map)[i], &images[i], found.files + at,
+		kv_shard_remove_others(store, kv_map_shards(map)[i], &marks[i], found.files + at,
 							   kv_found_of_shard(&found, at, kv_map_shards(map)[i]));
 	}
 	kv_map_keep_only(store, map);
@@ -281,13 +281,13 @@ reset_store(KvStore *store, const KvReset *reset)
 							   "so it is not known which of the table's rows were committed.");
 	else if (reset->values_lost && store->shape.wal != KV_WAL_FULL)
 		kv_store_mark_not_logged(&store->key, store->shape.wal);
-	else if (reset->images_old)
+	else if (reset->marks_old)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("the last restartpoint is later than the last durable state of the "
 						"table")));
 	else if (reset->backup.redo != 0)
-		choose_images(store, reset);
+		choose_marks(store, reset);
 	else if (store->shape.wal == KV_WAL_NONE && !reset->trusted)
 	{
 		set_unverified(store);

@@ -28,20 +28,20 @@ kv_files_name_run(const KvShardFiles *files, uint32 number)
 	return files->base_run == number;
 }
 
-/* Does the shard or an image need this run?  Lock held. */
+/* Does the shard or a mark need this run?  Lock held. */
 static bool
 needs_run(const KvShard *shard, uint32 number)
 {
 	bool		needs = kv_files_name_run(&shard->files, number);
 
-	for (int i = 0; i < KV_IMAGES; i++)
-		needs |= shard->durable.images[i].valid &&
-			kv_files_name_run(&shard->durable.images[i].files, number);
+	for (int i = 0; i < KV_MARKS; i++)
+		needs |= shard->durable.marks[i].valid &&
+			kv_files_name_run(&shard->durable.marks[i].files, number);
 	return needs;
 }
 
 /*
- * Does the shard or an image need this log?  At wal level 'none' an image needs later logs as well:
+ * Does the shard or a mark need this log?  At wal level 'none' a mark needs later logs as well:
  * after a power loss only they have their entries.  Lock held.
  */
 static bool
@@ -51,23 +51,23 @@ needs_log(const KvStore *store, const KvShard *shard, uint32 number)
 
 	if (number >= shard->files.first_log)
 		return true;
-	for (int i = 0; i < KV_IMAGES; i++)
+	for (int i = 0; i < KV_MARKS; i++)
 	{
-		const KvImageFiles *image = &shard->durable.images[i];
+		const KvMarkFiles *mark = &shard->durable.marks[i];
 
-		any |= image->valid;
-		if (image->valid && number >= image->files.first_log &&
-			(number <= image->last_log || store->shape.wal == KV_WAL_NONE))
+		any |= mark->valid;
+		if (mark->valid && number >= mark->files.first_log &&
+			(number <= mark->last_log || store->shape.wal == KV_WAL_NONE))
 			return true;
 	}
 	return !any && store->shape.wal == KV_WAL_NONE;
 }
 
-/* Does the shard need this file, or may a backup or an image need it?  Lock held. */
+/* Does the shard need this file, or may a backup or a mark need it?  Lock held. */
 static bool
 needs_file(const KvStore *store, const KvShard *shard, const KvFoundFile *file)
 {
-	const KvImageFiles *image = &shard->durable.images[KV_IMAGE_LAST];
+	const KvMarkFiles *mark = &shard->durable.marks[KV_MARK_LAST];
 
 	switch (file->kind)
 	{
@@ -77,7 +77,7 @@ needs_file(const KvStore *store, const KvShard *shard, const KvFoundFile *file)
 			/* a flush may be about to name a new run; a compaction job may use its own */
 			return kv_backups_run() || needs_run(shard, file->number) ||
 				(shard->recovered && (!kv_role_is_free(shard, KV_ROLE_FLUSH | KV_ROLE_COMPACT) ||
-									  file->number >= image->files.next_run));
+									  file->number >= mark->files.next_run));
 		case KV_FILE_TEMPORARY:
 			return shard->recovered;
 		default:
@@ -85,7 +85,7 @@ needs_file(const KvStore *store, const KvShard *shard, const KvFoundFile *file)
 	}
 }
 
-/* While a base backup runs no file is removed; the first image after it does that. */
+/* While a base backup runs no file is removed; the first mark after it does that. */
 void
 kv_file_release(KvStore *store, uint32 shard_id, KvFileKind kind, uint32 number)
 {

@@ -70,7 +70,7 @@ typedef struct KvValueList
 	int			n;
 	int			capacity;
 	int			promised;	/* entries kept for the running compaction job (compact/, flush/) */
-	KvAddress	next;			/* KvManifest.next_address (buffer/) */
+	KvAddress	next;			/* KvFileList.next_address (buffer/) */
 	KvAddress	open;			/* the value file that takes new values; 0: none */
 	/* address of the next write buffer or large value in it (buffer/) */
 	KvAddress	tail;
@@ -124,37 +124,37 @@ typedef struct KvRetiredList
 	int			capacity;
 } KvRetiredList;
 
-/* The files that an image names. */
-typedef struct KvImageFiles
+/* The files that a mark names. */
+typedef struct KvMarkFiles
 {
 	bool		valid;
 	uint32		last_log;
 	KvShardFiles files;
-} KvImageFiles;
+} KvMarkFiles;
 
-typedef enum KvImageSlot
+typedef enum KvMarkSlot
 {
-	KV_IMAGE_LAST,
-	KV_IMAGE_NEXT,				/* an image that is being made */
-	KV_IMAGES
-} KvImageSlot;
+	KV_MARK_LAST,
+	KV_MARK_NEXT,				/* a mark that is being made */
+	KV_MARKS
+} KvMarkSlot;
 
-/* durable/: the newest image of the shard, its mark in the version log.  Guarded by lock. */
+/* durable/: the newest mark of the shard.  Guarded by lock. */
 typedef struct KvDurableState
 {
-	/* the checkpointer makes an image soon, without a checkpoint (shard/) */
+	/* the checkpointer makes a mark soon, without a checkpoint (shard/) */
 	bool		wanted;
-	bool		leftovers;		/* some files are named only by older images (shard/) */
-	uint32		number;			/* of the newest image; 0: there is none */
-	uint32		log;			/* the log in which the newest image ends; 0: there is none */
+	bool		leftovers;		/* some files are named only by older marks (shard/) */
+	uint32		number;			/* of the newest mark; 0: there is none */
+	uint32		log;			/* the log in which the newest mark ends; 0: there is none */
 	uint64		tail;
-	uint32		generation;		/* the newest image has the runs of this generation */
-	uint32		map;			/* bounds_since at the capture of the newest image */
+	uint32		generation;		/* the newest mark has the runs of this generation */
+	uint32		map;			/* bounds_since at the capture of the newest mark */
 	/* the version log has this many entries of the open write buffer with this sequence */
 	uint64		carried_sequence;
 	uint32		carried;
 	uint32		carried_round;	/* of the checkpointer that has carried it last */
-	KvImageFiles images[KV_IMAGES];
+	KvMarkFiles marks[KV_MARKS];
 } KvDurableState;
 
 /* flush/.  Guarded by lock; unresolved_*: read without it, by the process that resolves xids. */
@@ -171,7 +171,7 @@ typedef struct KvFlushState
 /* compact/.  Guarded by lock. */
 typedef struct KvCompactState
 {
-	uint32		job;			/* KvManifest.job (flush/) */
+	uint32		job;			/* KvFileList.job (flush/) */
 	bool		failed;			/* the last job failed, for another reason than lack of space */
 	/* when a process that waits for a compaction last said so; guarded by no lock (shard/) */
 	TimestampTz awaited;

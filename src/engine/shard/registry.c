@@ -47,7 +47,7 @@ kv_registry_init(void)
 	pg_atomic_init_u32(&kv_registry->cache_ids, 0);
 	pg_atomic_init_u32(&kv_registry->drop_counter, 0);
 	pg_atomic_init_u64(&kv_registry->freeing, 0);
-	pg_atomic_init_u32(&kv_registry->images_wanted, 0);
+	pg_atomic_init_u32(&kv_registry->marks_wanted, 0);
 	pg_atomic_init_u32(&kv_registry->retired, 0);
 	pg_atomic_init_u32(&kv_registry->maps_unfinished, 0);
 	pg_atomic_init_u64(&kv_registry->checkpoint, 0);

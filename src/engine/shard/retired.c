@@ -6,21 +6,21 @@
  * nothing (kv_value_file_may_be_input) leaves the list with that merge: no entry
  * names it, and none ever will (I 14).  It is retired, because its file may still be needed:
  *
- * - An image that was captured before lists it, and a shard that is set back to that image needs
- *   it.  So the file stays until an image is durable that was captured later.
- * - A base backup is being taken: its copy begins at an older image.
+ * - A mark that was captured before lists it, and a shard that is set back to that mark needs
+ *   it.  So the file stays until a mark is durable that was captured later.
+ * - A base backup is being taken: its copy begins at an older mark.
  * - At level 'keys' the WAL has BATCH records that name addresses in it.  Redo puts their entries
- *   on top of the image's, which name the addresses to which the values were moved.  So the file
+ *   on top of the mark's, which name the addresses to which the values were moved.  So the file
  *   stays until a checkpoint is complete whose redo pointer is after the end that the WAL had when
  *   the value file retired.  No redo begins before that.
  * - An open transaction may have put values into it that were moved since.  At level 'keys' the
  *   BATCH of that transaction names the old addresses.  So a retired value file is synced like a
  *   listed one, until all of it has been synced.
  *
- * The list of retired value files is lost when the server ends.  Stores that begin at their images
- * miss nothing: the files of the image are in the list, and the others are removed after recovery
- * or redo.  At level 'none' the newest FILES edit counts.  Files that only the newest image lists
- * are retired again, and wait for the next image.
+ * The list of retired value files is lost when the server ends.  Stores that begin at their marks
+ * miss nothing: the files of the mark are in the list, and the others are removed after recovery
+ * or redo.  At level 'none' the newest FILES edit counts.  Files that only the newest mark lists
+ * are retired again, and wait for the next mark.
  *
  * Readers pin nothing.  A reader that finds a value's file removed looks the key up again (I 16).
  */
@@ -40,7 +40,7 @@
 
 const char *const kv_retired_wait_names[] = {
 	[KV_WAITS_FOR_NOTHING] = "nothing",
-	[KV_WAITS_FOR_IMAGE] = "image",
+	[KV_WAITS_FOR_MARK] = "mark",
 	[KV_WAITS_FOR_CHECKPOINT] = "checkpoint",
 	[KV_WAITS_FOR_BACKUP] = "backup",
 };
@@ -160,23 +160,23 @@ kv_retired_make_room(KvShard *shard)
 }
 
 void
-kv_counts_apply(KvCounts *counts, const KvShard *shard, uint64 horizon, KvManifest *manifest)
+kv_counts_apply(KvCounts *counts, const KvShard *shard, uint64 horizon, KvFileList *listed)
 {
 	int			room = shard->retired.capacity - shard->retired.n;
 	int			n = 0;
 
 	Assert(LWLockHeldByMe(unconstify(LWLock *, &shard->lock)));
-	for (int i = 0; i < manifest->nvalue_files; i++)
+	for (int i = 0; i < listed->nvalue_files; i++)
 	{
 		const KvShardValueFile *value_file = kv_value_file_find(shard,
-																manifest->value_files[i].address);
-		KvValueFileCount *count = kv_counts_find(counts, manifest->value_files[i].address);
+																listed->value_files[i].address);
+		KvValueFileCount *count = kv_counts_find(counts, listed->value_files[i].address);
 
 		/* entries in logs that the runs do not cover were not counted */
 		if (value_file != NULL && count != NULL && !kv_value_file_is_open(shard, value_file) &&
-			value_file->value_file.last_log < manifest->files.first_log)
+			value_file->value_file.last_log < listed->files.first_log)
 		{
-			manifest->value_files[i].live = count->uncertain ? KV_NOT_KNOWN : count->live;
+			listed->value_files[i].live = count->uncertain ? KV_NOT_KNOWN : count->live;
 			count->leaves = count->refs == 0 &&
 				(value_file->value_file.flags & KV_VALUE_FILE_INPUT) &&
 				value_file->newest_writer < horizon && room > 0;
@@ -188,9 +188,9 @@ kv_counts_apply(KvCounts *counts, const KvShard *shard, uint64 horizon, KvManife
 				continue;
 			}
 		}
-		manifest->value_files[n++] = manifest->value_files[i];
+		listed->value_files[n++] = listed->value_files[i];
 	}
-	manifest->nvalue_files = n;
+	listed->nvalue_files = n;
 }
 
 /* Stores the count in a value file. */
@@ -289,9 +289,9 @@ kv_value_files_retire(KvShard *shard, const KvCounts *counts, uint64 lsn)
 		retired->value_file = value_files[i].value_file;
 		retired->value_file.flags &= ~KV_VALUE_FILE_INPUT;
 
-		/* an image in the making may have been captured before */
-		retired->until_image = shard->durable.number + 1 +
-			(shard->durable.images[KV_IMAGE_NEXT].valid ? 1 : 0);
+		/* a mark in the making may have been captured before */
+		retired->until_mark = shard->durable.number + 1 +
+			(shard->durable.marks[KV_MARK_NEXT].valid ? 1 : 0);
 		retired->lsn = lsn;
 		retired->taken = kv_value_file_taken(shard, &value_files[i]);
 		shard->values.bytes -= Min(shard->values.bytes, retired->taken);
@@ -301,23 +301,23 @@ kv_value_files_retire(KvShard *shard, const KvCounts *counts, uint64 lsn)
 	if (n == before)
 		return 0;
 	shard->durable.wanted = true;
-	pg_atomic_write_u32(&kv_registry->images_wanted, 1);
+	pg_atomic_write_u32(&kv_registry->marks_wanted, 1);
 	pg_atomic_fetch_add_u32(&kv_registry->retired, before - n);
 	return before - n;
 }
 
 bool
-kv_retired_add(KvShard *shard, const KvValueFile *value_file, uint32 until_image)
+kv_retired_add(KvShard *shard, const KvValueFile *value_file, uint32 until_mark)
 {
 	if (shard->retired.n == shard->retired.capacity && !grow(shard, shard->retired.capacity * 2))
 		return false;
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	kv_retired(shard)[shard->retired.n++] = (KvRetired) {*value_file, until_image, 0,
+	kv_retired(shard)[shard->retired.n++] = (KvRetired) {*value_file, until_mark, 0,
 														value_file->used};
 	shard->durable.wanted = true;
 	LWLockRelease(&shard->lock);
 	pg_atomic_fetch_add_u32(&kv_registry->retired, 1);
-	pg_atomic_write_u32(&kv_registry->images_wanted, 1);
+	pg_atomic_write_u32(&kv_registry->marks_wanted, 1);
 	return true;
 }
 
@@ -359,12 +359,12 @@ kv_retired_free(KvShard *shard)
 /* ---- reasons to wait ---- */
 
 void
-kv_image_want(KvShard *shard)
+kv_shard_want_mark(KvShard *shard)
 {
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	shard->durable.wanted = true;
 	LWLockRelease(&shard->lock);
-	pg_atomic_write_u32(&kv_registry->images_wanted, 1);
+	pg_atomic_write_u32(&kv_registry->marks_wanted, 1);
 }
 
 KvRetiredWait
@@ -373,14 +373,14 @@ kv_retired_waits_for(const KvStore *store, const KvShard *shard, const KvRetired
 	if (store->shape.wal == KV_WAL_KEYS &&
 		pg_atomic_read_u64(&kv_registry->checkpoint) < retired->lsn)
 		return KV_WAITS_FOR_CHECKPOINT;
-	/* where the map has changed, images of other shards count too (shared.c) */
-	return shard->durable.number < retired->until_image ||
+	/* where the map has changed, marks of other shards count too (shared.c) */
+	return shard->durable.number < retired->until_mark ||
 		(store->shape.maps && !kv_map_lets_go(store)) ?
-		KV_WAITS_FOR_IMAGE : KV_WAITS_FOR_NOTHING;
+		KV_WAITS_FOR_MARK : KV_WAITS_FOR_NOTHING;
 }
 
 KvRetiredWait
-kv_retired_wait(const KvStore *store, uint32 shard_id, uint32 until_image, uint64 *bytes)
+kv_retired_wait(const KvStore *store, uint32 shard_id, uint32 until_mark, uint64 *bytes)
 {
 	KvShard    *shard = kv_shard(store, shard_id);
 	KvRetiredWait most = KV_WAITS_FOR_NOTHING;
@@ -393,7 +393,7 @@ kv_retired_wait(const KvStore *store, uint32 shard_id, uint32 until_image, uint6
 	{
 		const KvRetired *retired = &kv_retired(shard)[i];
 
-		if (retired->until_image > until_image)
+		if (retired->until_mark > until_mark)
 			continue;
 		*bytes += retired->taken;
 		most = Max(most, kv_retired_waits_for(store, shard, retired));
@@ -409,17 +409,17 @@ kv_retired_until(KvShard *shard)
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	for (int i = 0; i < shard->retired.n; i++)
-		until = Max(until, kv_retired(shard)[i].until_image);
+		until = Max(until, kv_retired(shard)[i].until_mark);
 	LWLockRelease(&shard->lock);
 	return until;
 }
 
 bool
-kv_retired_wants_image(const KvShard *shard)
+kv_retired_wants_mark(const KvShard *shard)
 {
 	for (int i = 0; i < shard->retired.n; i++)
 	{
-		if (kv_retired(shard)[i].until_image > shard->durable.number)
+		if (kv_retired(shard)[i].until_mark > shard->durable.number)
 			return true;
 	}
 	return false;

@@ -13,7 +13,7 @@
  * ---- retired.c ----
  *
  * A value file leaves the list when it is marked a compaction input and a merge of all runs emits
- * no entry that names it.  It is retired then: the newest image, a base backup, and at level 'keys'
+ * no entry that names it.  It is retired then: the newest mark, a base backup, and at level 'keys'
  * redo may still need its file.  When none of these needs the file any more, it is released:
  * renamed out of its directory to a name under which the maintainer frees it step by step.
  */
@@ -73,10 +73,10 @@ extern bool kv_retired_make_room(KvShard *shard);	/* the same, for all compactio
  * held the lock since the description.
  */
 extern void kv_counts_apply(KvCounts *counts, const KvShard *shard, uint64 horizon,
-							KvManifest *manifest);
+							KvFileList *listed);
 /*
  * When the list is to count: changes the shard in the same way.  lsn: the end of the WAL.
- * Requests an image if a value file retires.  Returns how many do.  Lock held, exclusively.
+ * Requests a mark if a value file retires.  Returns how many do.  Lock held, exclusively.
  */
 extern int	kv_value_files_retire(KvShard *shard, const KvCounts *counts, uint64 lsn);
 /*
@@ -88,16 +88,16 @@ extern void kv_counts_note_runs(KvShard *shard, const KvCounts *counts, uint32 f
 extern void kv_counts_note(KvShard *shard, const KvCounts *counts, const KvValueFile *value_files,
 						   int n);
 /*
- * In recovery, without a lock: adds a file that the newest image lists, and the newest FILES edit
+ * In recovery, without a lock: adds a file that the newest mark lists, and the newest FILES edit
  * does not.
  */
-extern bool kv_retired_add(KvShard *shard, const KvValueFile *value_file, uint32 until_image);
+extern bool kv_retired_add(KvShard *shard, const KvValueFile *value_file, uint32 until_mark);
 /* In recovery, lock held exclusively: an entry names the value file, so it is not retired. */
 extern void kv_retired_remove(KvShard *shard, KvAddress address);
 /* The retired value file with the address; NULL: there is none.  Lock held. */
 extern KvRetired *kv_retired_find(const KvShard *shard, KvAddress address);
-/* Does a retired value file wait for an image that has not been made yet?  Lock held. */
-extern bool kv_retired_wants_image(const KvShard *shard);
+/* Does a retired value file wait for a mark that has not been made yet?  Lock held. */
+extern bool kv_retired_wants_mark(const KvShard *shard);
 /* no process uses the shard, or it is recovered again: forgets all */
 extern void kv_retired_free(KvShard *shard);
 
@@ -105,7 +105,7 @@ extern void kv_retired_free(KvShard *shard);
 typedef enum KvRetiredWait
 {
 	KV_WAITS_FOR_NOTHING,		/* it is removed soon */
-	KV_WAITS_FOR_IMAGE,
+	KV_WAITS_FOR_MARK,
 	KV_WAITS_FOR_CHECKPOINT,
 	KV_WAITS_FOR_BACKUP
 } KvRetiredWait;
@@ -116,21 +116,21 @@ extern const char *const kv_retired_wait_names[];	/* for messages and views */
 extern KvRetiredWait kv_retired_waits_for(const KvStore *store, const KvShard *shard,
 										  const KvRetired *retired);
 /*
- * The greatest reason of the shard's retired value files that wait for no later image than this
- * (KV_ANY_IMAGE: of all), and the bytes of these files.  Takes the lock.
+ * The greatest reason of the shard's retired value files that wait for no later mark than this
+ * (KV_ANY_MARK: of all), and the bytes of these files.  Takes the lock.
  */
-extern KvRetiredWait kv_retired_wait(const KvStore *store, uint32 shard_id, uint32 until_image,
+extern KvRetiredWait kv_retired_wait(const KvStore *store, uint32 shard_id, uint32 until_mark,
 									 uint64 *bytes);
-#define KV_ANY_IMAGE	PG_UINT32_MAX
+#define KV_ANY_MARK	PG_UINT32_MAX
 /*
- * The last image that the shard's retired value files wait for; 0: there are none.  Takes the lock.
+ * The last mark that the shard's retired value files wait for; 0: there are none.  Takes the lock.
  */
 extern uint32 kv_retired_until(KvShard *shard);
 /*
- * Requests an image of the shard, to be made soon, with or without a checkpoint.  Takes the lock.
- * In recovery the image is made with the next DURABLE record.
+ * Requests a mark of the shard, to be made soon, with or without a checkpoint.  Takes the lock.
+ * In recovery the mark is made with the next DURABLE record.
  */
-extern void kv_image_want(KvShard *shard);
+extern void kv_shard_want_mark(KvShard *shard);
 
 /*
  * ---- shared.c ----
@@ -149,7 +149,7 @@ typedef enum KvSharers
 	KV_SHARERS_UNKNOWN			/* the map is being changed, or was: ask again later */
 } KvSharers;
 
-/* Called by the process that makes images; takes other shards' locks. */
+/* Called by the process that makes marks; takes other shards' locks. */
 extern KvSharers kv_value_file_sharers(KvStore *store, uint32 shard_id, const KvRetired *retired);
 /*
  * Retires in this shard the files of another one that had no entries and has left the map, except
@@ -161,7 +161,7 @@ extern void kv_value_files_find_shared(KvStore *store);
 
 /* ---- release.c ---- */
 /*
- * Releases the files that nothing needs (I 14).  Called by the process that makes images.  Takes
+ * Releases the files that nothing needs (I 14).  Called by the process that makes marks.  Takes
  * extend_lock and the lock.  If a file cannot be renamed, warns and keeps it retired.
  */
 extern void kv_retired_release(KvStore *store, uint32 shard_id);

@@ -60,7 +60,7 @@ typedef struct KvShardValueFile
 typedef struct KvRetired
 {
 	KvValueFile	value_file;		/* the entry that the list had */
-	uint32		until_image;	/* number of the first image that does not need it */
+	uint32		until_mark;		/* number of the first mark that does not need it */
 	uint64		lsn;			/* where the WAL ended when it left the list */
 	uint64		taken;			/* this many of its bytes count as this shard's */
 } KvRetired;
@@ -128,8 +128,8 @@ typedef enum KvMapState
 	KV_MAP_DONE,				/* complete: the map may be changed */
 	KV_MAP_CHANGING,			/* one process is changing it */
 	KV_MAP_SHOWN,				/* the changed map is in use already */
-	KV_MAP_CHANGED,				/* some shards have no image captured since */
-	KV_MAP_IMAGED				/* files that only the previous map needs are to be removed */
+	KV_MAP_CHANGED,				/* some shards have no mark captured since */
+	KV_MAP_MARKED				/* files that only the previous map needs are to be removed */
 } KvMapState;
 
 struct KvStore
@@ -367,7 +367,7 @@ extern Size kv_map_memory(const KvMap *map);	/* bytes that kv_map_begin needs */
 extern void kv_map_set_state(KvStore *store, KvMapState state);
 extern bool kv_map_is_done(const KvStore *store);
 /*
- * May files be removed that no shard in the map needs?  Not while images of shards that have left
+ * May files be removed that no shard in the map needs?  Not while marks of shards that have left
  * the map may list them.
  */
 extern bool kv_map_lets_go(const KvStore *store);
@@ -454,14 +454,14 @@ extern int	kv_value_file_next_class(const KvShard *shard, Size len);
  * In recovery, without a lock: fills the list from an edit.  durable: the contents of the
  * value files are durable, too.  False: there is no memory.
  */
-extern bool kv_value_files_load(KvShard *shard, const KvManifest *manifest, bool durable);
+extern bool kv_value_files_load(KvShard *shard, const KvFileList *listed, bool durable);
 /*
  * In recovery, without a lock: raises the used bytes of listed value files to those of another
  * list.
  */
-extern void kv_value_files_use(KvShard *shard, const KvManifest *other);
+extern void kv_value_files_use(KvShard *shard, const KvFileList *other);
 /* Describes the shard's present state, as for an edit; the list is palloc'd. */
-extern void kv_shard_describe(const KvShard *shard, KvManifest *manifest);
+extern void kv_shard_describe(const KvShard *shard, KvFileList *listed);
 extern void kv_value_files_free(KvShard *shard); /* no process uses the shard any more */
 
 /* ---- move.c; kv_store_follow and others are in engine.h ---- */
@@ -572,7 +572,7 @@ extern bool kv_value_file_may_be_input(const KvShard *shard, const KvShardValueF
 extern int	kv_files_runs(const KvShardFiles *files, uint32 *runs);
 extern bool kv_files_name_run(const KvShardFiles *files, uint32 number);
 /*
- * Unlinks a run or a log, unless the shard, an image or a backup needs it.  Takes the shard's lock.
+ * Unlinks a run or a log, unless the shard, a mark or a backup needs it.  Takes the shard's lock.
  */
 extern void kv_file_release(KvStore *store, uint32 shard_id, KvFileKind kind, uint32 number);
 /* Unlinks all files found of a shard that are not needed. */
@@ -628,9 +628,9 @@ typedef struct KvBackups
 
 extern KvBackups *kv_backups;
 extern void kv_backups_init(void);	/* when its shared memory is made */
-/* checks for backups, before files of an older image are removed */
+/* checks for backups, before files of an older mark are removed */
 extern void kv_backups_look(void);
-extern bool kv_backups_run(void);	/* must files of older images stay? */
+extern bool kv_backups_run(void);	/* must files of older marks stay? */
 
 /* ---- registry.c ---- */
 typedef struct KvRegistry
@@ -638,7 +638,7 @@ typedef struct KvRegistry
 	LWLock		lock;			/* guards the two hash tables */
 	pg_atomic_uint32 cache_ids;	/* the last KvStore.cache_id given out */
 	pg_atomic_uint32 drop_counter;	/* makes the names of files that wait for removal */
-	pg_atomic_uint32 images_wanted;	/* some shard has durable.wanted */
+	pg_atomic_uint32 marks_wanted;	/* some shard has durable.wanted */
 	pg_atomic_uint32 retired;	/* retired value files of all shards */
 	pg_atomic_uint64 freeing;	/* sum of KvStore.space.freeing of all stores */
 	pg_atomic_uint32 maps_unfinished; /* unfinished maps of all stores */

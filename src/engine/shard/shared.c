@@ -99,7 +99,7 @@ kv_value_file_sharers(KvStore *store, uint32 shard_id, const KvRetired *retired)
 	uint32		map = pg_atomic_read_u32(&store->map.number);
 	uint32		sharer;
 
-	/* until then images of a shard that has left the map may list it */
+	/* until then marks of a shard that has left the map may list it */
 	pg_read_barrier();
 	if (!kv_map_lets_go(store))
 		return KV_SHARERS_UNKNOWN;

@@ -248,7 +248,7 @@ kv_store_space(KvStore *store, KvStoreSpace *space)
 		space->all.kept += one.kept;
 		space->all.stuck += one.stuck;
 		space->all.failed += one.failed;
-		waits = kv_retired_wait(store, i, KV_ANY_IMAGE, &retired);
+		waits = kv_retired_wait(store, i, KV_ANY_MARK, &retired);
 		if (waits == KV_WAITS_FOR_CHECKPOINT)
 			space->retired_longer += retired;
 		else if (waits != KV_WAITS_FOR_BACKUP)

@@ -42,7 +42,7 @@
  * Why nothing waits for a writer that waits here: The writer holds no LWLock, no write buffer and
  * no address that was not counted, and serves interrupts.  It may hold versions of its open
  * transaction, in this store or another, and locks of rows and tables.  Three things make space: a
- * compaction job (a walk over runs, copying, a flush), an image of the shard, and the maintainer,
+ * compaction job (a walk over runs, copying, a flush), a mark of the shard, and the maintainer,
  * which frees files.  They take versions of unfinished transactions as they are.  They wait for no
  * row, and for a table only in DROP.  A split halts a shard's writers and waits for those that work
  * under the shard's lock, not for this one.  A checkpoint waits for commits that have begun; this
@@ -112,7 +112,7 @@ typedef struct KvStoreSpace
 {
 	KvShardSpace all;
 	double		amp;			/* the store's kvfdw.max_space_amplification */
-	uint64		retired;		/* retired bytes that wait for an image only, or are being freed */
+	uint64		retired;		/* retired bytes that wait for a mark only, or are being freed */
 	uint64		given_up;		/* retired bytes whose removal fails; not in retired */
 	uint64		granted;		/* retired bytes that are free at level 'keys'; not in retired */
 	uint64		retired_longer; /* retired bytes that wait for a checkpoint */

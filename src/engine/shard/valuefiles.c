@@ -177,19 +177,19 @@ kv_value_file_next_class(const KvShard *shard, Size len)
 }
 
 bool
-kv_value_files_load(KvShard *shard, const KvManifest *manifest, bool durable)
+kv_value_files_load(KvShard *shard, const KvFileList *listed, bool durable)
 {
 	shard->values.n = 0;
 	shard->values.bytes = shard->values.written = 0;
 	shard->values.open = shard->values.tail = shard->values.allocated = 0;
-	shard->values.next = manifest->next_address;
-	shard->compact.job = manifest->job;
-	if (!kv_value_files_make_room(shard, manifest->nvalue_files))
+	shard->values.next = listed->next_address;
+	shard->compact.job = listed->job;
+	if (!kv_value_files_make_room(shard, listed->nvalue_files))
 		return false;
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < manifest->nvalue_files; i++)
+	for (int i = 0; i < listed->nvalue_files; i++)
 	{
-		KvShardValueFile *value_file = kv_value_file_add(shard, &manifest->value_files[i]);
+		KvShardValueFile *value_file = kv_value_file_add(shard, &listed->value_files[i]);
 
 		value_file->trusted = value_file->counted = value_file->value_file.used;
 		if (!(value_file->value_file.flags & KV_VALUE_FILE_SORTED))
@@ -199,14 +199,14 @@ kv_value_files_load(KvShard *shard, const KvManifest *manifest, bool durable)
 		if (durable)
 			value_file->value_file.flags |= KV_VALUE_FILE_SYNCED | KV_VALUE_FILE_NAMED;
 	}
-	if (manifest->open_address != 0 && kv_value_file_find(shard, manifest->open_address) != NULL)
-		kv_value_file_open(shard, kv_value_file_find(shard, manifest->open_address), 0);
+	if (listed->open_address != 0 && kv_value_file_find(shard, listed->open_address) != NULL)
+		kv_value_file_open(shard, kv_value_file_find(shard, listed->open_address), 0);
 	LWLockRelease(&shard->lock);
 	return true;
 }
 
 void
-kv_value_files_use(KvShard *shard, const KvManifest *other)
+kv_value_files_use(KvShard *shard, const KvFileList *other)
 {
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < other->nvalue_files; i++)
@@ -229,32 +229,32 @@ kv_value_files_use(KvShard *shard, const KvManifest *other)
 }
 
 void
-kv_shard_describe(const KvShard *shard, KvManifest *manifest)
+kv_shard_describe(const KvShard *shard, KvFileList *listed)
 {
-	memset(manifest, 0, sizeof(*manifest));
-	manifest->files = shard->files;
-	manifest->job = shard->compact.job;
-	manifest->next_address = shard->values.next;
-	manifest->open_address = shard->values.open;
-	manifest->nvalue_files = shard->values.n;
-	manifest->value_files = palloc(Max(shard->values.n, 1) * sizeof(KvValueFile));
+	memset(listed, 0, sizeof(*listed));
+	listed->files = shard->files;
+	listed->job = shard->compact.job;
+	listed->next_address = shard->values.next;
+	listed->open_address = shard->values.open;
+	listed->nvalue_files = shard->values.n;
+	listed->value_files = palloc(Max(shard->values.n, 1) * sizeof(KvValueFile));
 	for (int i = 0; i < shard->values.n; i++)
 	{
 		const KvShardValueFile *value_file = &kv_value_files(shard)[i];
 
-		manifest->value_files[i] = value_file->value_file;
-		manifest->value_files[i].used = kv_value_file_end(shard, value_file) -
+		listed->value_files[i] = value_file->value_file;
+		listed->value_files[i].used = kv_value_file_end(shard, value_file) -
 			value_file->value_file.address;
 
 		/* uncertain bytes, and later deaths, are not known after a restart */
 		if (value_file->value_file.flags & KV_VALUE_FILE_UNCERTAIN)
-			manifest->value_files[i].live = KV_NOT_KNOWN;
+			listed->value_files[i].live = KV_NOT_KNOWN;
 		else if (value_file->value_file.live != KV_NOT_KNOWN)
-			manifest->value_files[i].live = kv_value_file_live(shard, value_file);
+			listed->value_files[i].live = kv_value_file_live(shard, value_file);
 
 		/* its logs will be read again, and verified again */
-		if (shard->files.flags & KV_MANIFEST_SALVAGE)
-			manifest->value_files[i].used = value_file->trusted;
+		if (shard->files.flags & KV_FILES_SALVAGE)
+			listed->value_files[i].used = value_file->trusted;
 	}
 }
 

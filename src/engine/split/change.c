@@ -163,13 +163,13 @@ kv_change_end(KvChange *change)
 
 	/* remaining files are removed before their shard ids are used again */
 	kv_map_set_state(store, change->published ? KV_MAP_CHANGED :
-					 change->remains ? KV_MAP_IMAGED : KV_MAP_DONE);
+					 change->remains ? KV_MAP_MARKED : KV_MAP_DONE);
 	if (!change->published)
 		return;
 	kv_each_shard(store, i)
 	{
 		if (kv_shard(store, i)->place.bounds_since > kv_shard(store, i)->durable.map)
-			kv_image_want(kv_shard(store, i));
+			kv_shard_want_mark(kv_shard(store, i));
 	}
 }
 
@@ -211,10 +211,10 @@ kv_change_make(KvChange *change, int n, const uint32 *shards, const KvKey *bound
 }
 
 void
-kv_change_add_files(KvChange *change, uint32 shard_id, const KvManifest *manifest)
+kv_change_add_files(KvChange *change, uint32 shard_id, const KvFileList *listed)
 {
 	if (change->store->shape.wal == KV_WAL_NONE)
-		change->edits[change->nedits++] = kv_edit_of_files(shard_id, manifest);
+		change->edits[change->nedits++] = kv_edit_of_files(shard_id, listed);
 }
 
 /*

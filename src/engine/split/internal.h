@@ -74,7 +74,7 @@ extern bool kv_change_make(KvChange *change, int n, const uint32 *shards, const 
 /* Initializes the n-th new shard, which has no entries and which no other process knows yet. */
 extern void kv_change_init(KvChange *change, int n);
 /* At level 'none': the map is published together with these files of a new shard. */
-extern void kv_change_add_files(KvChange *change, uint32 shard_id, const KvManifest *manifest);
+extern void kv_change_add_files(KvChange *change, uint32 shard_id, const KvFileList *listed);
 /*
  * Publishes the map, in the version log and in memory.  The shards that it adds are complete.  On
  * ERROR it is not published.

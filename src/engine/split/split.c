@@ -345,7 +345,7 @@ complete_shards(KvSplit *split)
 	for (int i = 0; i < copy->nparts; i++)
 	{
 		KvShard    *fresh = kv_shard(split->store, copy->parts[i].shard_id);
-		KvManifest	manifest;
+		KvFileList	listed;
 
 		fresh->files = copy->parts[i].files;
 		fresh->compact.job = split->shard->compact.job;
@@ -355,9 +355,9 @@ complete_shards(KvSplit *split)
 		fresh->key_share_xid = split->shard->key_share_xid;
 		if (!list_value_files(split, i, fresh) || (i == 0 && !keep_retired(split, fresh)))
 			return false;
-		kv_shard_describe(fresh, &manifest);
-		kv_change_add_files(split->change, copy->parts[i].shard_id, &manifest);
-		pfree(manifest.value_files);
+		kv_shard_describe(fresh, &listed);
+		kv_change_add_files(split->change, copy->parts[i].shard_id, &listed);
+		pfree(listed.value_files);
 	}
 	return true;
 }

@@ -15,7 +15,7 @@
 #include "engine/split/internal.h"
 
 #define KV_LOOK_MSEC	20
-#define KV_IMAGE_FAILURES 3		/* failed attempts, at one a second */
+#define KV_MARK_FAILURES 3		/* failed attempts, at one a second */
 
 /* May the shard be changed now?  With KV_NO_SHARD: is the last change done? */
 static bool
@@ -26,7 +26,7 @@ is_ready(KvStore *store, uint32 shard_id)
 		 *(volatile int *) &kv_shard(store, shard_id)->roles.compactor == 0);
 }
 
-/* Waits until is_ready.  ERROR if a backup or failing images prevent that. */
+/* Waits until is_ready.  ERROR if a backup or failing marks prevent that. */
 static void
 wait_until_ready(KvStore *store, uint32 shard_id)
 {
@@ -40,7 +40,7 @@ wait_until_ready(KvStore *store, uint32 shard_id)
 					(errcode(ERRCODE_OBJECT_IN_USE),
 					 errmsg("cannot split %s while a base backup is running",
 							kv_table_label(store->key.dboid, store->key.relid))));
-		if (pg_atomic_read_u32(&store->versions.failed) - failed >= KV_IMAGE_FAILURES)
+		if (pg_atomic_read_u32(&store->versions.failed) - failed >= KV_MARK_FAILURES)
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					 errmsg("could not complete the previous split of %s",

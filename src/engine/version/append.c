@@ -166,7 +166,7 @@ kv_version_log_append(KvStore *store, const KvEdit *edits, int n, bool durable)
 	from = log->synced;
 	end = log->end;
 	if (end > 2 * log->least + 4 * KV_VERSIONS_SLACK)
-		pg_atomic_write_u32(&kv_registry->images_wanted, 1);	/* it is to be rewritten */
+		pg_atomic_write_u32(&kv_registry->marks_wanted, 1);		/* it is to be rewritten */
 	LWLockRelease(&log->lock);
 	pfree(bytes);
 	if (err != 0)
@@ -223,7 +223,7 @@ kv_version_log_look(KvStore *store)
 	/* after a failed attempt the newest mark of a shard may not be the one that counts */
 	kv_each_shard(store, i)
 	{
-		if (kv_shard(store, i)->durable.images[KV_IMAGE_NEXT].valid)
+		if (kv_shard(store, i)->durable.marks[KV_MARK_NEXT].valid)
 			return;
 	}
 	kv_backups_look();

@@ -58,46 +58,46 @@ size_of_files(uint64 nvalue_files)
 }
 
 static void
-put_files(KvEditFiles *body, const KvManifest *manifest)
+put_files(KvEditFiles *body, const KvFileList *listed)
 {
-	int			nunfrozen = manifest->files.nunfrozen;
+	int			nunfrozen = listed->files.nunfrozen;
 	KvValueFile *value_files = (KvValueFile *) (body + 1);
 
-	body->files = manifest->files;
+	body->files = listed->files;
 	memset(&body->files.unfrozen[nunfrozen], 0, (KV_MAX_UNFROZEN - nunfrozen) * sizeof(uint32));
-	body->next_address = manifest->next_address;
-	body->open_address = manifest->open_address;
-	body->job = manifest->job;
-	body->nvalue_files = manifest->nvalue_files;
-	for (int i = 0; i < manifest->nvalue_files; i++)
+	body->next_address = listed->next_address;
+	body->open_address = listed->open_address;
+	body->job = listed->job;
+	body->nvalue_files = listed->nvalue_files;
+	for (int i = 0; i < listed->nvalue_files; i++)
 	{
-		value_files[i] = manifest->value_files[i];
+		value_files[i] = listed->value_files[i];
 		value_files[i].flags &= KV_VALUE_FILE_ON_DISK;
 	}
 }
 
 KvEdit
-kv_edit_of_files(uint32 shard_id, const KvManifest *manifest)
+kv_edit_of_files(uint32 shard_id, const KvFileList *listed)
 {
-	Size		len = size_of_files(manifest->nvalue_files);
+	Size		len = size_of_files(listed->nvalue_files);
 	char	   *body = palloc0(len);
 
-	put_files((KvEditFiles *) body, manifest);
+	put_files((KvEditFiles *) body, listed);
 	return (KvEdit) {KV_EDIT_FILES, shard_id, len, body};
 }
 
 KvEdit
-kv_edit_of_mark(uint32 shard_id, const KvImage *image)
+kv_edit_of_mark(uint32 shard_id, const KvMark *mark)
 {
-	Size		len = sizeof(KvEditMark) + size_of_files(image->manifest.nvalue_files);
+	Size		len = sizeof(KvEditMark) + size_of_files(mark->listed.nvalue_files);
 	KvEditMark *body = palloc0(len);
 
-	body->log_tail = image->log_tail;
-	body->covers = image->covers;
-	body->last_log = image->last_log;
-	body->number = image->number;
-	body->map_number = image->map_number;
-	put_files((KvEditFiles *) (body + 1), &image->manifest);
+	body->log_tail = mark->log_tail;
+	body->covers = mark->covers;
+	body->last_log = mark->last_log;
+	body->number = mark->number;
+	body->map_number = mark->map_number;
+	put_files((KvEditFiles *) (body + 1), &mark->listed);
 	return (KvEdit) {KV_EDIT_MARK, shard_id, len, (char *) body};
 }
 
@@ -118,7 +118,7 @@ value_files_are_sound(const KvValueFile *value_files, uint32 n)
 }
 
 static bool
-get_files(const KvEditFiles *body, Size len, KvManifest *manifest)
+get_files(const KvEditFiles *body, Size len, KvFileList *listed)
 {
 	const KvValueFile *value_files = (const KvValueFile *) (body + 1);
 
@@ -127,37 +127,37 @@ get_files(const KvEditFiles *body, Size len, KvManifest *manifest)
 		(body->next_address != 0 && !kv_address_is_possible(body->next_address)) ||
 		!value_files_are_sound(value_files, body->nvalue_files))
 		return false;
-	manifest->files = body->files;
-	manifest->job = body->job;
-	manifest->next_address = body->next_address;
-	manifest->open_address = body->open_address;
-	manifest->nvalue_files = body->nvalue_files;
-	manifest->value_files = palloc(Max(body->nvalue_files, 1) * sizeof(KvValueFile));
-	memcpy(manifest->value_files, value_files, body->nvalue_files * sizeof(KvValueFile));
+	listed->files = body->files;
+	listed->job = body->job;
+	listed->next_address = body->next_address;
+	listed->open_address = body->open_address;
+	listed->nvalue_files = body->nvalue_files;
+	listed->value_files = palloc(Max(body->nvalue_files, 1) * sizeof(KvValueFile));
+	memcpy(listed->value_files, value_files, body->nvalue_files * sizeof(KvValueFile));
 	return true;
 }
 
 bool
-kv_edit_get_files(const KvEdit *edit, KvManifest *manifest)
+kv_edit_get_files(const KvEdit *edit, KvFileList *listed)
 {
 	return edit->kind == KV_EDIT_FILES &&
-		get_files((const KvEditFiles *) edit->body, edit->len, manifest);
+		get_files((const KvEditFiles *) edit->body, edit->len, listed);
 }
 
 bool
-kv_edit_get_mark(const KvEdit *edit, KvImage *image)
+kv_edit_get_mark(const KvEdit *edit, KvMark *mark)
 {
 	const KvEditMark *body = (const KvEditMark *) edit->body;
 
 	if (edit->kind != KV_EDIT_MARK || edit->len < sizeof(KvEditMark) ||
 		!get_files((const KvEditFiles *) (body + 1), edit->len - sizeof(KvEditMark),
-				   &image->manifest))
+				   &mark->listed))
 		return false;
-	image->last_log = body->last_log;
-	image->number = body->number;
-	image->map_number = body->map_number;
-	image->log_tail = body->log_tail;
-	image->covers = body->covers;
+	mark->last_log = body->last_log;
+	mark->number = body->number;
+	mark->map_number = body->map_number;
+	mark->log_tail = body->log_tail;
+	mark->covers = body->covers;
 	return true;
 }
 

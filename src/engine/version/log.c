@@ -421,33 +421,33 @@ raise_unsound(const KvVersions *versions)
 }
 
 bool
-kv_versions_files(const KvVersions *versions, uint32 shard_id, KvManifest *manifest)
+kv_versions_files(const KvVersions *versions, uint32 shard_id, KvFileList *listed)
 {
 	const KvEdit *edit = edit_before(versions, KV_EDIT_FILES, shard_id, 0);
 
-	if (edit != NULL && !kv_edit_get_files(edit, manifest))
+	if (edit != NULL && !kv_edit_get_files(edit, listed))
 		raise_unsound(versions);
 	return edit != NULL;
 }
 
 bool
-kv_versions_mark_before(const KvVersions *versions, uint32 shard_id, int newer, KvImage *image)
+kv_versions_mark_before(const KvVersions *versions, uint32 shard_id, int newer, KvMark *mark)
 {
 	const KvEdit *edit = edit_before(versions, KV_EDIT_MARK, shard_id, newer);
 
-	if (edit != NULL && !kv_edit_get_mark(edit, image))
+	if (edit != NULL && !kv_edit_get_mark(edit, mark))
 		raise_unsound(versions);
 	return edit != NULL;
 }
 
 bool
-kv_versions_mark(const KvVersions *versions, uint32 shard_id, uint32 since, KvImage *image)
+kv_versions_mark(const KvVersions *versions, uint32 shard_id, uint32 since, KvMark *mark)
 {
-	if (!kv_versions_mark_before(versions, shard_id, 0, image))
+	if (!kv_versions_mark_before(versions, shard_id, 0, mark))
 		return false;
-	if (image->number > 0 && image->map_number >= since)
+	if (mark->number > 0 && mark->map_number >= since)
 		return true;
-	pfree(image->manifest.value_files);
+	pfree(mark->listed.value_files);
 	return false;
 }
 
@@ -525,13 +525,13 @@ is_durable(const KvVersions *versions, const KvMap *map)
 	for (uint32 i = 0; i < map->nshards; i++)
 	{
 		uint32		since = kv_map_since(map)[i];
-		KvImage		image;
+		KvMark		mark;
 
 		if (since == 0)
 			continue;
-		if (!kv_versions_mark(versions, kv_map_shards(map)[i], since, &image))
+		if (!kv_versions_mark(versions, kv_map_shards(map)[i], since, &mark))
 			return false;
-		pfree(image.manifest.value_files);
+		pfree(mark.listed.value_files);
 	}
 	return true;
 }
@@ -557,12 +557,12 @@ add_carried(const KvVersions *versions, const KvMap *map, KvEdit *edits, int *n)
 	for (uint32 i = 0; i < map->nshards; i++)
 	{
 		uint32		shard_id = kv_map_shards(map)[i];
-		KvImage		image = {0};
+		KvMark		mark = {0};
 		const KvEdit *edit;
 
-		if (kv_versions_mark(versions, shard_id, 0, &image))
-			pfree(image.manifest.value_files);
-		edit = kv_versions_carrying(versions, shard_id, image.number, image.map_number);
+		if (kv_versions_mark(versions, shard_id, 0, &mark))
+			pfree(mark.listed.value_files);
+		edit = kv_versions_carrying(versions, shard_id, mark.number, mark.map_number);
 		if (edit != NULL)
 			edits[(*n)++] = *edit;
 	}

@@ -49,15 +49,15 @@
 #include "engine/shard/shard.h"
 
 /* A mark: the durable state of a shard. */
-typedef struct KvImage
+typedef struct KvMark
 {
-	KvManifest	manifest;
+	KvFileList	listed;
 	uint32		last_log;
 	uint32		number;			/* counts the marks of the shard */
 	uint32		map_number;		/* KvShard.bounds_since when it was captured */
 	uint64		log_tail;		/* of last_log */
-	uint64		covers;			/* a redo pointer; see durable/image.c */
-} KvImage;
+	uint64		covers;			/* a redo pointer; see durable/mark.c */
+} KvMark;
 
 /* The contents of a write buffer, carried by the version log. */
 typedef struct KvCarried
@@ -108,13 +108,13 @@ extern KvMap *kv_map_make(uint32 number, uint32 nshards, const uint32 *shards,
 						  const uint32 *since, const KvKey *bounds);
 /* The bodies of these are palloc'd. */
 extern KvEdit kv_edit_of_map(const KvMap *map);
-extern KvEdit kv_edit_of_files(uint32 shard_id, const KvManifest *manifest);
-extern KvEdit kv_edit_of_mark(uint32 shard_id, const KvImage *image);
+extern KvEdit kv_edit_of_files(uint32 shard_id, const KvFileList *listed);
+extern KvEdit kv_edit_of_mark(uint32 shard_id, const KvMark *mark);
 extern KvEdit kv_edit_of_carried(uint32 shard_id, const KvCarried *carried);
 /* False: the body is none of this kind.  The results are palloc'd. */
 extern bool kv_edit_get_map(const KvEdit *edit, KvMap **map);
-extern bool kv_edit_get_files(const KvEdit *edit, KvManifest *manifest);
-extern bool kv_edit_get_mark(const KvEdit *edit, KvImage *image);
+extern bool kv_edit_get_files(const KvEdit *edit, KvFileList *listed);
+extern bool kv_edit_get_mark(const KvEdit *edit, KvMark *mark);
 /* The entries and values are those of the edit, and whole. */
 extern bool kv_edit_get_carried(const KvEdit *edit, KvCarried *carried);
 
@@ -132,13 +132,13 @@ extern void kv_versions_free(KvVersions *versions);
 /* What a log with these edits would say; their bodies must stay. */
 extern KvVersions *kv_versions_of(const KvVersions *versions, const KvEdit *edits, int n);
 /* The newest FILES of a shard; false: there is none. */
-extern bool kv_versions_files(const KvVersions *versions, uint32 shard_id, KvManifest *manifest);
+extern bool kv_versions_files(const KvVersions *versions, uint32 shard_id, KvFileList *listed);
 /* The newest mark of a shard that was captured for map number since or later. */
 extern bool kv_versions_mark(const KvVersions *versions, uint32 shard_id, uint32 since,
-							 KvImage *image);
+							 KvMark *mark);
 /* The shard's mark before so many newer ones; false: there is none. */
 extern bool kv_versions_mark_before(const KvVersions *versions, uint32 shard_id, int newer,
-									KvImage *image);
+									KvMark *mark);
 /* What is carried of a shard in addition to this mark, or to none; false: nothing. */
 extern bool kv_versions_carried(const KvVersions *versions, uint32 shard_id, uint32 number,
 								uint32 map_number, KvCarried *carried);

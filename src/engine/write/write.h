@@ -20,7 +20,7 @@ extern void kv_redo_version(KvStore *store, KvKey key, const KvVersion *version,
 extern void kv_redo_location(KvStore *store, KvKey key, const KvVersion *version);
 /*
  * In recovery, when the store's shards are recovered: write again what the version log carries of a
- * shard.  It is not logged again: it counts there until the shard's next image.
+ * shard.  It is not logged again: it counts there until the shard's next mark.
  */
 extern void kv_restore_carried(KvStore *store, uint32 shard_id, const KvCarried *carried);
 

@@ -15,7 +15,7 @@
  *
  * At level 'full' a version is logged after it is in its shard and before its statement
  * continues. So a version with a record before a checkpoint's redo pointer is in the
- * checkpoint's images, and commit records are later in any case.  Two versions of a key have
+ * checkpoint's marks, and commit records are later in any case.  Two versions of a key have
  * the same order in the WAL as in the shard, because the second writer has waited for the end
  * of the first (I 2).
  *

@@ -134,7 +134,7 @@ extern uint64 kv_wal_log_durable(const KvCheckpointerStats *stats, uint64 redo, 
 /* ---- the gate (wal.c) ---- */
 /*
  * Blocks writers while no checkpointer makes their WAL records durable.  Without the process
- * "kvfdw checkpointer" a checkpoint could discard WAL that no durable image covers yet.
+ * "kvfdw checkpointer" a checkpoint could discard WAL that no durable mark covers yet.
  */
 typedef struct KvGate
 {

@@ -1,50 +1,50 @@
 /*
- * image.c
- *		Images: the durable state of a shard, as a checkpoint needs it.
+ * mark.c
+ *		Marks: the durable state of a shard, as a checkpoint needs it.
  *
- * An image of a shard is a mark in the version log of its store (version/version.h).  It lists the
- * shard's files as they were at one moment, and says where the key logs ended then.  Images of a
+ * A mark of a shard is an edit of the version log of its store (version/version.h).  It lists the
+ * shard's files as they were at one moment, and says where the key logs ended then.  Marks of a
  * shard are numbered.  Every file that one names is on the device up to there, and stays until the
- * next image is durable, so after a power loss the shard can be set back to it.  Between two images
+ * next mark is durable, so after a power loss the shard can be set back to it.  Between two marks
  * nothing of a shard is synced.
  *
- * The steps of making images (kv_shards_image), in which each shard's lock is held only to
+ * The steps of making marks (kv_shards_mark), in which each shard's lock is held only to
  * look:
  *
  *	1. capture	seal the open write buffer; note runs, logs, tails.  From here on these
- *				files are protected (KvShard.durable.images[KV_IMAGE_NEXT])
+ *				files are protected (KvShard.durable.marks[KV_MARK_NEXT])
  *	2. drain	write the sealed write buffers to the files; then the kernel must not have
  *				failed to write back pages of the buffer file, from which they came
  *	3. sync		value files that are not yet durable, logs, and runs that the previous
- *				image did not name; new entries of logs are read and verified
+ *				mark did not name; new entries of logs are read and verified
  *	4. append	the marks, after the directory was synced if they name new files; then the
  *				version log is synced
- *	5. release	unlink files that only the previous image named, and value files that had left
- *				the list before the image was captured (shard/retired.c)
+ *	5. release	unlink files that only the previous mark named, and value files that had left
+ *				the list before the mark was captured (shard/retired.c)
  *
  * Shards of a store go through these steps together.  Files that are synced at once
  * (kv_io_sync_files) cost the file system one commit, and the directory and the version log are
  * synced once for all of them.  Their marks are one append, which counts whole or not at all.
- * Nothing is released before it is durable, so the previous images are complete until then.
+ * Nothing is released before it is durable, so the previous marks are complete until then.
  *
- * A shard that differs from its image only by what its open write buffer has needs none of this
+ * A shard that differs from its mark only by what its open write buffer has needs none of this
  * (kv_shards_carry).  Those versions are appended to the version log with their values, and one
- * sync serves all such shards.  They add to the image with that number, and recovery writes them
- * again as redo would.  They serve the checkpoint as an image does, because the buffer is read
+ * sync serves all such shards.  They add to the mark with that number, and recovery writes them
+ * again as redo would.  They serve the checkpoint as a mark does, because the buffer is read
  * under the shard's lock after the checkpoint's redo pointer was seen.  When anything else of the
- * shard changes, the next checkpoint makes an image, and they count no more.  Level full only: at
+ * shard changes, the next checkpoint makes a mark, and they count no more.  Level full only: at
  * keys the WAL names the addresses of values, and redo does not write them.
  *
  * While base backups run nothing is released, and unreleased files are leftovers until they
- * have ended.  So a copy has all files of the image that was the newest when its backup began.
- * Later images may name files that the copy lacks.  They are distinguished by what they cover:
- * the redo pointer of the checkpoint that waits for the image, or one more if none does.  The
- * newest image that covers no more than the backup's redo pointer is the right one.
+ * have ended.  So a copy has all files of the mark that was the newest when its backup began.
+ * Later marks may name files that the copy lacks.  They are distinguished by what they cover:
+ * the redo pointer of the checkpoint that waits for the mark, or one more if none does.  The
+ * newest mark that covers no more than the backup's redo pointer is the right one.
  *
- * An image may be newer than the redo pointer from which the WAL is replayed.  That does no
+ * A mark may be newer than the redo pointer from which the WAL is replayed.  That does no
  * harm: a version that redo writes again is newer than its former self and identical.
  *
- * One process at a time makes images: the startup process until recovery has ended, the
+ * One process at a time makes marks: the startup process until recovery has ended, the
  * checkpointer afterwards.  Between two checkpoints the checkpointer makes one of a shard that
  * asks for it (KvShard.durable.wanted), so that space is freed soon.
  */
@@ -81,7 +81,7 @@
 static int	most_carried = KV_MOST_CARRIED;
 
 void
-kv_image_gucs(void)
+kv_durable_gucs(void)
 {
 #ifdef KVFDW_FAULTS
 	DefineCustomIntVariable("kvfdw.test_carried",
@@ -92,36 +92,36 @@ kv_image_gucs(void)
 #endif
 }
 
-/* An image that is being made. */
-typedef struct KvImageWork
+/* A mark that is being made. */
+typedef struct KvMarkWork
 {
 	uint32		shard_id;
-	KvImage		image;
+	KvMark		mark;
 	uint32		generation;		/* the shard's, when it was captured */
 	uint64		sequence;		/* the end of the write buffers that must be drained */
 	uint32		closed_log;		/* as in KvShard, when it was captured */
 	uint64		closed_tail;
 	KvUnsynced *unsynced;		/* value files that are synced for it */
 	int			nunsynced;
-} KvImageWork;
+} KvMarkWork;
 
 /* A file that is synced in step 3. */
-typedef struct KvImageFile
+typedef struct KvMarkFile
 {
 	char	   *path;
 	uint32		shard_id;
 	uint32		log;			/* 0: no log */
 	uint64		from;			/* of a log, the part that is verified */
 	uint64		end;
-} KvImageFile;
+} KvMarkFile;
 
-/* Protect the files that an image names. */
+/* Protect the files that a mark names. */
 static void
-name_files(const KvImage *image, KvImageFiles *files)
+name_files(const KvMark *mark, KvMarkFiles *files)
 {
 	files->valid = true;
-	files->last_log = image->last_log;
-	files->files = image->manifest.files;
+	files->last_log = mark->last_log;
+	files->files = mark->listed.files;
 }
 
 static bool
@@ -133,68 +133,68 @@ same_runs(const KvShardFiles *a, const KvShardFiles *b)
 }
 
 /*
- * At recovery, level 'none': keep value files that the image lists and the newest FILES edit does
+ * At recovery, level 'none': keep value files that the mark lists and the newest FILES edit does
  * not have. They left the list since, or entries that are still to be read name them and put them
  * into it.
  */
 static void
-keep_value_files(KvStore *store, uint32 shard_id, const KvImage *image)
+keep_value_files(KvStore *store, uint32 shard_id, const KvMark *mark)
 {
 	KvShard    *shard = kv_shard(store, shard_id);
 
-	kv_value_files_use(shard, &image->manifest);
-	for (int i = 0; i < image->manifest.nvalue_files; i++)
+	kv_value_files_use(shard, &mark->listed);
+	for (int i = 0; i < mark->listed.nvalue_files; i++)
 	{
-		const KvValueFile *value_file = &image->manifest.value_files[i];
+		const KvValueFile *value_file = &mark->listed.value_files[i];
 
 		if (kv_value_file_find(shard, value_file->address) != NULL)
 			continue;
-		while (!kv_retired_add(shard, value_file, image->number + 1))
+		while (!kv_retired_add(shard, value_file, mark->number + 1))
 			kv_make_memory(store, shard_id);
 	}
 }
 
 void
-kv_shard_load_image(KvStore *store, const KvVersions *versions, uint32 shard_id,
-					const KvManifest *manifest)
+kv_shard_load_mark(KvStore *store, const KvVersions *versions, uint32 shard_id,
+				   const KvFileList *listed)
 {
 	KvShard    *shard = kv_shard(store, shard_id);
-	KvImage		image;
+	KvMark		mark;
 
-	memset(shard->durable.images, 0, sizeof(shard->durable.images));
+	memset(shard->durable.marks, 0, sizeof(shard->durable.marks));
 	shard->durable.log = 0;
 	shard->durable.number = shard->durable.map = 0;
 	shard->durable.leftovers = false;
-	if (!kv_versions_mark(versions, shard_id, shard->place.bounds_since, &image))
+	if (!kv_versions_mark(versions, shard_id, shard->place.bounds_since, &mark))
 		return;
-	name_files(&image, &shard->durable.images[KV_IMAGE_LAST]);
-	shard->durable.number = image.number;
-	shard->durable.map = image.map_number;
-	shard->durable.log = image.last_log;
-	shard->durable.tail = image.log_tail;
+	name_files(&mark, &shard->durable.marks[KV_MARK_LAST]);
+	shard->durable.number = mark.number;
+	shard->durable.map = mark.map_number;
+	shard->durable.log = mark.last_log;
+	shard->durable.tail = mark.log_tail;
 
-	/* a shard that is set back to the image continues there */
-	kv_volume_note(store, image.manifest.next_address);
+	/* a shard that is set back to the mark continues there */
+	kv_volume_note(store, mark.listed.next_address);
 
-	/* keep the value files that the image names, although the shard may not need them */
-	if (store->shape.wal == KV_WAL_NONE && !(manifest->files.flags & KV_MANIFEST_SALVAGE))
-		keep_value_files(store, shard_id, &image);
-	pfree(image.manifest.value_files);
+	/* keep the value files that the mark names, although the shard may not need them */
+	if (store->shape.wal == KV_WAL_NONE && !(listed->files.flags & KV_FILES_SALVAGE))
+		keep_value_files(store, shard_id, &mark);
+	pfree(mark.listed.value_files);
 
 	/* recovery increments the generation when it is done */
 	shard->durable.generation = pg_atomic_read_u32(&shard->generation) +
-		(same_runs(&image.manifest.files, &manifest->files) ? 1 : 0);
+		(same_runs(&mark.listed.files, &listed->files) ? 1 : 0);
 }
 
 /*
- * Is the shard unchanged since its newest image, except for what its open buffer has?  The lock
+ * Is the shard unchanged since its newest mark, except for what its open buffer has?  The lock
  * is held.
  */
 static bool
 files_are_clean(const KvShard *shard)
 {
 	if (shard->place.bounds_since > shard->durable.map || shard->buffers.sealed >= 0 ||
-		kv_retired_wants_image(shard))
+		kv_retired_wants_mark(shard))
 		return false;
 	if (shard->durable.log == 0)
 		return shard->files.first_log == 1 && shard->log.number == 1 &&
@@ -204,7 +204,7 @@ files_are_clean(const KvShard *shard)
 		shard->durable.generation == pg_atomic_read_u32(&unconstify(KvShard *, shard)->generation);
 }
 
-/* Is the shard unchanged since its newest image, or all else carried?  The lock is held. */
+/* Is the shard unchanged since its newest mark, or all else carried?  The lock is held. */
 static bool
 is_clean(const KvShard *shard)
 {
@@ -219,7 +219,7 @@ is_clean(const KvShard *shard)
 }
 
 bool
-kv_shard_needs_image(KvStore *store, uint32 shard_id, uint32 round)
+kv_shard_needs_mark(KvStore *store, uint32 shard_id, uint32 round)
 {
 	KvShard    *shard = kv_shard(store, shard_id);
 	bool		needs;
@@ -243,23 +243,23 @@ repeat_mark(KvStore *store, uint32 shard_id)
 	const KvShard *shard = kv_shard(store, shard_id);
 	uint32		number = shard->durable.number;
 	KvVersions *versions;
-	KvImage		image;
+	KvMark		mark;
 	KvEdit		edit;
 
-	if (!shard->durable.images[KV_IMAGE_NEXT].valid)
+	if (!shard->durable.marks[KV_MARK_NEXT].valid)
 		return;
 	versions = kv_version_log_read(store);
-	if (kv_versions_mark_before(versions, shard_id, 0, &image))
+	if (kv_versions_mark_before(versions, shard_id, 0, &mark))
 	{
 		/* if it is the newest already, because this was tried before, it may not be durable */
-		for (int newer = 1; number > 0 && image.number != number; newer++)
+		for (int newer = 1; number > 0 && mark.number != number; newer++)
 		{
-			if (!kv_versions_mark_before(versions, shard_id, newer, &image))
+			if (!kv_versions_mark_before(versions, shard_id, newer, &mark))
 				elog(ERROR, "mark %u of kvfdw shard %u is missing", number, shard_id);
 		}
 		if (number == 0)
-			kv_image_make_empty(&image);
-		edit = kv_edit_of_mark(shard_id, &image);
+			kv_mark_of_empty(&mark);
+		edit = kv_edit_of_mark(shard_id, &mark);
 		kv_version_log_append(store, &edit, 1, true);
 	}
 	kv_versions_free(versions);
@@ -267,14 +267,14 @@ repeat_mark(KvStore *store, uint32 shard_id)
 
 /* Step 1, of work->shard_id.  False: there is nothing to do. */
 static bool
-capture(KvStore *store, KvImageWork *work)
+capture(KvStore *store, KvMarkWork *work)
 {
 	uint32		shard_id = work->shard_id;
-	KvImage    *image = &work->image;
+	KvMark	   *mark = &work->mark;
 	KvShard    *shard = kv_shard(store, shard_id);
 	bool		dirty;
 
-	memset(image, 0, sizeof(*image));
+	memset(mark, 0, sizeof(*mark));
 	repeat_mark(store, shard_id);
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	shard->durable.wanted = false;
@@ -287,25 +287,25 @@ capture(KvStore *store, KvImageWork *work)
 		work->generation = pg_atomic_read_u32(&shard->generation);
 		work->closed_log = shard->log.closed;
 		work->closed_tail = shard->log.closed_tail;
-		kv_shard_describe(shard, &image->manifest);
-		image->last_log = shard->log.number;
-		image->log_tail = shard->log.tail;
-		image->map_number = shard->place.bounds_since;
+		kv_shard_describe(shard, &mark->listed);
+		mark->last_log = shard->log.number;
+		mark->log_tail = shard->log.tail;
+		mark->map_number = shard->place.bounds_since;
 
-		/* a failed attempt may have kept files that no image names */
-		if (shard->durable.images[KV_IMAGE_NEXT].valid)
+		/* a failed attempt may have kept files that no mark names */
+		if (shard->durable.marks[KV_MARK_NEXT].valid)
 			shard->durable.leftovers = true;
-		name_files(image, &shard->durable.images[KV_IMAGE_NEXT]);
+		name_files(mark, &shard->durable.marks[KV_MARK_NEXT]);
 	}
 	LWLockRelease(&shard->lock);
 	return dirty;
 }
 
 /* Add a file to those of step 3. */
-static KvImageFile *
+static KvMarkFile *
 add_file(List **files, const char *path, bool count, KvCheckpointerStats *stats)
 {
-	KvImageFile *file = palloc0(sizeof(KvImageFile));
+	KvMarkFile *file = palloc0(sizeof(KvMarkFile));
 	struct stat info;
 
 	file->path = pstrdup(path);
@@ -316,20 +316,20 @@ add_file(List **files, const char *path, bool count, KvCheckpointerStats *stats)
 	return file;
 }
 
-/* Add a log, of which the part is verified that the previous image did not name. */
+/* Add a log, of which the part is verified that the previous mark did not name. */
 static void
-add_log(List **files, const KvStore *store, const KvImageWork *work, uint32 log,
+add_log(List **files, const KvStore *store, const KvMarkWork *work, uint32 log,
 		KvCheckpointerStats *stats)
 {
 	const KvShard *shard = kv_shard(store, work->shard_id);
-	KvImageFile *file = add_file(files, kv_path_log(&store->key, work->shard_id, log), true, stats);
+	KvMarkFile *file = add_file(files, kv_path_log(&store->key, work->shard_id, log), true, stats);
 
 	file->shard_id = work->shard_id;
 	file->log = log;
 	if (log == shard->durable.log && shard->durable.tail > sizeof(KvLogHeader))
 		file->from = shard->durable.tail;
-	if (log == work->image.last_log)
-		file->end = work->image.log_tail;
+	if (log == work->mark.last_log)
+		file->end = work->mark.log_tail;
 	else if (log == work->closed_log)
 		file->end = work->closed_tail;
 }
@@ -350,13 +350,13 @@ has_gone(const KvStoreKey *key, const KvUnsynced *value_file)
 
 /* Add the files of step 3. */
 static void
-files_to_sync(KvStore *store, KvImageWork *work, List **to_sync, KvCheckpointerStats *stats)
+files_to_sync(KvStore *store, KvMarkWork *work, List **to_sync, KvCheckpointerStats *stats)
 {
 	uint32		shard_id = work->shard_id;
-	const KvImage *image = &work->image;
-	const KvShardFiles *files = &image->manifest.files;
+	const KvMark *mark = &work->mark;
+	const KvShardFiles *files = &mark->listed.files;
 	const KvShard *shard = kv_shard(store, shard_id);
-	const KvImageFiles *before = &shard->durable.images[KV_IMAGE_LAST];
+	const KvMarkFiles *before = &shard->durable.marks[KV_MARK_LAST];
 	const KvStoreKey *key = &store->key;
 	uint32		runs[KV_MAX_UNFROZEN + 1];
 	int			nruns = kv_files_runs(files, runs);
@@ -368,10 +368,10 @@ files_to_sync(KvStore *store, KvImageWork *work, List **to_sync, KvCheckpointerS
 		if (!has_gone(key, &work->unsynced[i]))
 			(void) add_file(to_sync, kv_path_value(key, work->unsynced[i].file), false, stats);
 	}
-	for (uint32 log = Max(files->first_log, shard->durable.log); log <= image->last_log; log++)
+	for (uint32 log = Max(files->first_log, shard->durable.log); log <= mark->last_log; log++)
 	{
 		/* the last one need not exist yet */
-		if (log < image->last_log || image->log_tail > sizeof(KvLogHeader) ||
+		if (log < mark->last_log || mark->log_tail > sizeof(KvLogHeader) ||
 			access(kv_path_log(key, shard_id, log), F_OK) == 0)
 			add_log(to_sync, store, work, log, stats);
 	}
@@ -383,18 +383,18 @@ files_to_sync(KvStore *store, KvImageWork *work, List **to_sync, KvCheckpointerS
 }
 
 /* The argument of verify_log. */
-typedef struct KvImageSyncs
+typedef struct KvMarkSyncs
 {
 	const KvStoreKey *key;
 	List	   *files;
-} KvImageSyncs;
+} KvMarkSyncs;
 
 /* Called when a file of step 3 was synced. */
 static void
 verify_log(int i, void *arg)
 {
-	const KvImageSyncs *syncs = arg;
-	const KvImageFile *file = list_nth(syncs->files, i);
+	const KvMarkSyncs *syncs = arg;
+	const KvMarkFile *file = list_nth(syncs->files, i);
 
 	if (file->log != 0)
 		kv_log_verify(syncs->key, file->shard_id, file->log, file->from, file->end);
@@ -405,11 +405,11 @@ static void
 sync_files(const KvStore *store, List *to_sync)
 {
 	int			n = list_length(to_sync);
-	KvImageSyncs syncs = {&store->key, to_sync};
+	KvMarkSyncs syncs = {&store->key, to_sync};
 	const char **paths = palloc(Max(n, 1) * sizeof(char *));
 
 	for (int i = 0; i < n; i++)
-		paths[i] = ((KvImageFile *) list_nth(to_sync, i))->path;
+		paths[i] = ((KvMarkFile *) list_nth(to_sync, i))->path;
 	kv_io_sync_files(paths, n, verify_log, &syncs);
 	for (int i = 0; i < n; i++)
 		pfree(unconstify(char *, paths[i]));
@@ -417,9 +417,9 @@ sync_files(const KvStore *store, List *to_sync)
 	list_free_deep(to_sync);
 }
 
-/* Step 5: unlink files that only the previous image named. */
+/* Step 5: unlink files that only the previous mark named. */
 static void
-release_image(KvStore *store, uint32 shard_id, const KvShardFiles *old)
+release_previous(KvStore *store, uint32 shard_id, const KvShardFiles *old)
 {
 	uint32		first_log = kv_shard(store, shard_id)->files.first_log;
 	uint32		runs[KV_MAX_UNFROZEN + 1];
@@ -463,22 +463,22 @@ release_leftovers(KvStore *store, const uint32 *shards, int n)
 void
 kv_shards_release(KvStore *store, const uint32 *shards, int n)
 {
-	/* older images are removed before the value files that they list */
+	/* older marks are removed before the value files that they list */
 	release_leftovers(store, shards, n);
 	for (int i = 0; i < n; i++)
 		kv_retired_release(store, shards[i]);
 }
 
-/* Does an image name files whose names may not be durable yet? */
+/* Does a mark name files whose names may not be durable yet? */
 static bool
-has_new_names(const KvShard *shard, const KvImageWork *work)
+has_new_names(const KvShard *shard, const KvMarkWork *work)
 {
-	const KvShardFiles *files = &work->image.manifest.files;
-	const KvImageFiles *before = &shard->durable.images[KV_IMAGE_LAST];
+	const KvShardFiles *files = &work->mark.listed.files;
+	const KvMarkFiles *before = &shard->durable.marks[KV_MARK_LAST];
 	uint32		runs[KV_MAX_UNFROZEN + 1];
 	int			nruns = kv_files_runs(files, runs);
 
-	if (!before->valid || work->image.last_log > shard->durable.log)
+	if (!before->valid || work->mark.last_log > shard->durable.log)
 		return true;
 	for (int i = 0; i < nruns; i++)
 	{
@@ -497,7 +497,7 @@ has_new_names(const KvShard *shard, const KvImageWork *work)
 
 /* Step 4. */
 static void
-append_marks(KvStore *store, KvImageWork *work, int n, uint64 covers)
+append_marks(KvStore *store, KvMarkWork *work, int n, uint64 covers)
 {
 	KvEdit	   *edits = palloc(n * sizeof(KvEdit));
 	bool		names = false;
@@ -505,11 +505,11 @@ append_marks(KvStore *store, KvImageWork *work, int n, uint64 covers)
 	for (int i = 0; i < n; i++)
 	{
 		const KvShard *shard = kv_shard(store, work[i].shard_id);
-		KvImage    *image = &work[i].image;
+		KvMark	   *mark = &work[i].mark;
 
-		image->covers = covers;
-		image->number = shard->durable.number + 1;
-		edits[i] = kv_edit_of_mark(work[i].shard_id, image);
+		mark->covers = covers;
+		mark->number = shard->durable.number + 1;
+		edits[i] = kv_edit_of_mark(work[i].shard_id, mark);
 		names |= has_new_names(shard, &work[i]);
 	}
 
@@ -520,39 +520,39 @@ append_marks(KvStore *store, KvImageWork *work, int n, uint64 covers)
 		if (OidIsValid(store->shape.tablespace) || store->shape.moved_lsn != 0)
 			kv_values_sync_names(&store->key);
 	}
-	KV_STOP_POINT("image_named");
+	KV_STOP_POINT("mark_named");
 	kv_version_log_append(store, edits, n, true);
 	for (int i = 0; i < n; i++)
 		pfree(unconstify(char *, edits[i].body));
 	pfree(edits);
 }
 
-/* The image is durable: it counts from here on.  Step 5 for the previous one. */
+/* The mark is durable: it counts from here on.  Step 5 for the previous one. */
 static void
-install_image(KvStore *store, const KvImageWork *work)
+install_mark(KvStore *store, const KvMarkWork *work)
 {
 	KvShard    *shard = kv_shard(store, work->shard_id);
-	const KvImage *image = &work->image;
-	KvImageFiles before;
+	const KvMark *mark = &work->mark;
+	KvMarkFiles before;
 
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	before = shard->durable.images[KV_IMAGE_LAST];
-	shard->durable.images[KV_IMAGE_LAST] = shard->durable.images[KV_IMAGE_NEXT];
-	shard->durable.images[KV_IMAGE_NEXT].valid = false;
-	shard->durable.number = image->number;
-	shard->durable.map = image->map_number;
-	shard->durable.log = image->last_log;
-	shard->durable.tail = image->log_tail;
+	before = shard->durable.marks[KV_MARK_LAST];
+	shard->durable.marks[KV_MARK_LAST] = shard->durable.marks[KV_MARK_NEXT];
+	shard->durable.marks[KV_MARK_NEXT].valid = false;
+	shard->durable.number = mark->number;
+	shard->durable.map = mark->map_number;
+	shard->durable.log = mark->last_log;
+	shard->durable.tail = mark->log_tail;
 	shard->durable.generation = work->generation;
 	LWLockRelease(&shard->lock);
 
 	/*
-	 * a backup of a standby waits for no checkpoint, and may just have begun; older images are
+	 * a backup of a standby waits for no checkpoint, and may just have begun; older marks are
 	 * removed first
 	 */
 	kv_backups_look();
 	if (before.valid && !shard->durable.leftovers && !kv_backups_run())
-		release_image(store, work->shard_id, &before.files);
+		release_previous(store, work->shard_id, &before.files);
 	else
 		shard->durable.leftovers = true;
 }
@@ -672,7 +672,7 @@ kv_shards_carry(KvStore *store, uint32 round, KvCheckpointerStats *stats)
 		kv_interrupts();
 	}
 	append_carried(store, carrying, edits, n, round, stats);
-	KV_STOP_POINT("image_carried");
+	KV_STOP_POINT("mark_carried");
 	pfree(edits);
 	pfree(carrying);
 }
@@ -680,16 +680,16 @@ kv_shards_carry(KvStore *store, uint32 round, KvCheckpointerStats *stats)
 /* ---- all steps ---- */
 
 void
-kv_shards_image(KvStore *store, const uint32 *shards, int n, uint64 covers,
-				KvCheckpointerStats *stats)
+kv_shards_mark(KvStore *store, const uint32 *shards, int n, uint64 covers,
+			   KvCheckpointerStats *stats)
 {
-	KvImageWork *work = palloc(n * sizeof(KvImageWork));
+	KvMarkWork *work = palloc(n * sizeof(KvMarkWork));
 	List	   *to_sync = NIL;
 	int			nwork = 0;
 
 	for (int i = 0; i < n; i++)
 	{
-		KvImageWork *one = &work[nwork];
+		KvMarkWork *one = &work[nwork];
 
 		one->shard_id = shards[i];
 		if (capture(store, one))
@@ -697,24 +697,24 @@ kv_shards_image(KvStore *store, const uint32 *shards, int n, uint64 covers,
 	}
 	if (nwork > 0)
 	{
-		KV_STOP_POINT("image_captured");
+		KV_STOP_POINT("mark_captured");
 		for (int i = 0; i < nwork; i++)
 		{
-			kv_shard_drain(store, work[i].shard_id, work[i].image.last_log, work[i].sequence);
+			kv_shard_drain(store, work[i].shard_id, work[i].mark.last_log, work[i].sequence);
 			files_to_sync(store, &work[i], &to_sync, stats);
 		}
 		kv_io_require_write_back(KV_BUFFER_FILE_PATH);
 		sync_files(store, to_sync);
-		KV_STOP_POINT("image_synced");
+		KV_STOP_POINT("mark_synced");
 		append_marks(store, work, nwork, covers);
-		KV_STOP_POINT("image_written");
+		KV_STOP_POINT("mark_written");
 		for (int i = 0; i < nwork; i++)
 		{
 			kv_values_synced(kv_shard(store, work[i].shard_id), work[i].unsynced,
 							 work[i].nunsynced);
-			install_image(store, &work[i]);
+			install_mark(store, &work[i]);
 			pfree(work[i].unsynced);
-			pfree(work[i].image.manifest.value_files);
+			pfree(work[i].mark.listed.value_files);
 		}
 		stats->shards += nwork;
 	}
