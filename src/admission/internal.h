@@ -40,7 +40,7 @@
 
 #define KV_ADMIT_NONE		(-1)
 #define KV_ADMIT_ROLES		128		/* roles that are counted separately */
-#define KV_ADMIT_POINTS		5
+#define KV_ADMIT_POINTS		16
 #define KV_ADMIT_MAX_QUOTA	64
 
 typedef enum KvAdmitState
@@ -212,16 +212,36 @@ extern void kv_queue_set_max_wait(int ms);
 extern int	kv_model_peak(const KvAdmitPoint *points, int least, int most);
 
 /*
- * Which of the points, one of them without a limit, is to be chosen?
- *
- *  - The smallest limit within 2 % of the best throughput.
- *  - If that limit breaks the bounds of unfairness and variability (0: no bound) by more than
- *    another limit within 10 % of the best: the other limit.
- *  - No limit, if that is 3 % better and keeps the bounds hardly worse than the chosen limit
- *    would, or if it is half as good again.
+ * The logarithm of the throughput that another limit must have, in parts of that of the place,
+ * to be better: 1.01 times as much.  If only the place breaks the bounds of unfairness and
+ * variability by more than the other does: 0.95 times as much, and if it is the other way round,
+ * 1.05 times.  Between a limit and none it is 1.5 instead of 1.05.  given: the logarithm of what
+ * was given up so far; the sum is bounded.
  */
-extern int	kv_model_best(const KvAdmitPoint *points, int npoints, double unfairness,
-						  double variability);
+extern double kv_model_border(const KvAdmitPoint *place, const KvAdmitPoint *other, double given);
+
+/* ---- climb.c ---- */
+
+/*
+ * Begin with three points; false if there is nothing between them, with so few busy sessions.
+ * least: the smallest limit.
+ */
+extern bool kv_climb_propose(int least, int busy);
+
+/* Begin with a limit, 0: none, and its neighbours. */
+extern void kv_climb_compare(int least, int busy, int limit);
+
+/* The limit of the next sample; 0: none. */
+extern int	kv_climb_limit(void);
+
+/* Take the sample of that limit; false if the climb is over. */
+extern bool kv_climb_take(const KvAdmitPoint *sample);
+
+/* The best limit so far; 0: none. */
+extern int	kv_climb_place(void);
+
+/* The limits that were measured, with means; *throughput: of the best one. Returns their number. */
+extern int	kv_climb_points(KvAdmitPoint *points, int most, double *throughput);
 
 /* ---- measure.c; called by the worker only ---- */
 

@@ -1,7 +1,7 @@
 /*
  * model.c
- *		The number of slots with the highest throughput, from three measurements; and which of
- *		several measured points is to be chosen.
+ *		The number of slots with the highest throughput, from three measurements; and how much
+ *		better another limit must be.
  *
  * AppleS's model: λ(P) = P·λ0 / (P0 + B·P0·(e^(−γ·P0) − e^(−γ·P))·(P − 1)), which passes
  * through (P0, λ0).  With
@@ -21,10 +21,9 @@
 #define KV_GAMMA_MOST	10.0
 #define KV_STEPS		200
 
-#define KV_NEAR_BEST		0.98
-#define KV_WORTH_IT			0.9
-#define KV_BETTER_WITHOUT	1.03
-#define KV_MUCH_BETTER		1.5
+#define KV_BETTER			1.01
+#define KV_EVENNESS_WORTH	1.05	/* the throughput that evenness may cost */
+#define KV_NO_LIMIT_WORTH	1.5		/* as much is lost by a limit at most */
 #define KV_HARDLY_WORSE		1.25
 
 static double
@@ -104,65 +103,23 @@ is_bearable(double value, double other, double bound)
 }
 
 static bool
-is_as_even(const KvAdmitPoint *point, const KvAdmitPoint *other, double unfairness,
-		   double variability)
+is_as_even(const KvAdmitPoint *point, const KvAdmitPoint *other)
 {
-	return is_bearable(point->unfairness, other->unfairness, unfairness) &&
-		is_bearable(point->variability, other->variability, variability);
+	return is_bearable(point->unfairness, other->unfairness, kv_admission_unfairness) &&
+		is_bearable(point->variability, other->variability, kv_admission_variability);
 }
 
-/* The smallest limit with nearly the throughput of the best one. */
-static int
-smallest_near(const KvAdmitPoint *points, int npoints, int best)
+double
+kv_model_border(const KvAdmitPoint *place, const KvAdmitPoint *other, double given)
 {
-	int			choice = best;
+	double		worth = log(place->limit == 0 || other->limit == 0 ? KV_NO_LIMIT_WORTH :
+							KV_EVENNESS_WORTH);
+	bool		to_other = !is_as_even(place, other);
+	bool		to_place = !is_as_even(other, place);
 
-	for (int i = 0; i < npoints; i++)
-	{
-		if (points[i].limit != 0 && points[i].limit < points[choice].limit &&
-			points[i].throughput >= KV_NEAR_BEST * points[best].throughput)
-			choice = i;
-	}
-	return choice;
-}
-
-/* The best of the limits that cost little throughput and are more even than choice; or choice. */
-static int
-more_even(const KvAdmitPoint *points, int npoints, int best, int choice, double unfairness,
-		  double variability)
-{
-	int			found = -1;
-
-	for (int i = 0; i < npoints; i++)
-	{
-		if (points[i].limit != 0 && points[i].throughput >= KV_WORTH_IT * points[best].throughput &&
-			!is_as_even(&points[choice], &points[i], unfairness, variability) &&
-			(found == -1 || points[i].throughput > points[found].throughput))
-			found = i;
-	}
-	return found == -1 ? choice : found;
-}
-
-int
-kv_model_best(const KvAdmitPoint *points, int npoints, double unfairness, double variability)
-{
-	int			without = -1;
-	int			best = -1;
-	int			choice;
-
-	for (int i = 0; i < npoints; i++)
-	{
-		if (points[i].limit == 0)
-			without = i;
-		else if (best == -1 || points[i].throughput > points[best].throughput)
-			best = i;
-	}
-	choice = smallest_near(points, npoints, best);
-	choice = more_even(points, npoints, best, choice, unfairness, variability);
-	if (points[without].throughput > KV_MUCH_BETTER * points[best].throughput)
-		return without;
-	if (points[without].throughput > KV_BETTER_WITHOUT * points[best].throughput &&
-		is_as_even(&points[without], &points[choice], unfairness, variability))
-		return without;
-	return choice;
+	if (to_other && !to_place)
+		return Min(given - worth, 0);
+	if (to_place && !to_other)
+		return worth;
+	return log(KV_BETTER);
 }

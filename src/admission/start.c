@@ -57,8 +57,8 @@ kv_admission_gucs(void)
 							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomIntVariable("kvfdw.admission_sample",
 							"Sets the time of one sample while kvfdw chooses the limit.",
-							"The choice takes 48 times as long.",
-							&kv_admission_sample_ms, 2000, 100, 600000,
+							"The choice takes about 40 times as long.",
+							&kv_admission_sample_ms, 1000, 100, 600000,
 							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomBoolVariable("kvfdw.admission_exempt_superusers",
 							 "Enables superusers to work without pauses by admission.",

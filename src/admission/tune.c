@@ -1,108 +1,61 @@
 /*
  * tune.c
- *		Chooses the limit by measurement, where kvfdw.admission_limit is 0.
+ *		Chooses the limit by measurement, where kvfdw.admission_limit is 0, and goes on choosing
+ *		as the load changes.
  *
- * First three points are measured: few slots, four times as many, and no limit.  The model
- * through them (model.c) names a limit.  Two more points are that limit, and one between the
- * three where the model's limit is not.  Then all five are measured and kv_model_best compares
- * them.
+ * climb.c says which limit is measured next, and which is best; this file takes the samples.  A
+ * sample lasts kvfdw.admission_sample; before it, the sessions have half as long to adapt to the
+ * limit.
  *
- * All points of a stage are measured in turn, in several rounds, every second one backwards.
- * The measure is a point's share of its round: loads and machines change during a measurement,
- * and a point must not win because it was measured in a better moment.  The median of the
- * rounds is taken.  Before each sample, which lasts kvfdw.admission_sample, the sessions have
- * half as long to adapt to the limit.
+ * A measurement begins when many sessions have been busy for some seconds, or on request.  It
+ * begins with three points on request, while no limit is in force, and when the load has
+ * changed much: twice or half as many sessions are busy, or throughput has changed by half while
+ * sessions waited.  Else the limit in force and its neighbours are compared, after ten seconds
+ * at first and after twice as long each time that the limit stays, ten minutes at most.  So a
+ * limit is kept only while it is not worse than its neighbours.
  *
- * Tuning begins when many sessions have been busy for ten seconds; again when the load has
- * changed so much that the choice may be wrong; or on request.  If the load goes away during
- * the measurement, tuning is given up.
+ * If the load goes away, the measurement is given up and the limit is as it was.
  */
 #include "postgres.h"
 
-#include <math.h>
 #include <unistd.h>
 
 #include "lib/stringinfo.h"
 
 #include "admission/internal.h"
 
-#define KV_FIRST_ROUNDS		2
-#define KV_ROUNDS			5
-#define KV_WITHOUT			2	/* the point without a limit */
-#define KV_BUSY_TICKS		10
+#define KV_BUSY_TICKS		5
 #define KV_BUSY_PER_CPU		8
-#define KV_QUEUE_TICKS		60	/* the queue was never empty for so long, and throughput has
-								 * fallen */
-#define KV_FALLEN			(2.0 / 3.0)
-#define KV_REST_US			INT64CONST(600000000) /* between two tunings that were not requested */
+#define KV_SLOTS_PER_CPU	2	/* of the smallest limit */
+#define KV_CHANGED_TICKS	10	/* so long throughput has been another one */
+#define KV_CHANGED			1.5
+#define KV_LEAST_REST_US	INT64CONST(10000000)
+#define KV_MOST_REST_US		INT64CONST(600000000)
 #define KV_TICK_US			1000000
 
-/* While tuning runs: */
-static KvAdmitPoint points[KV_ADMIT_POINTS];
-static int	npoints;
-static KvAdmitPoint samples[KV_ROUNDS][KV_ADMIT_POINTS];
-static int	rounds;				/* of this stage */
-static int	rounds_done;
-static int	step;				/* of the round */
-static int	point;				/* the measured point; -1: how many sessions are busy */
+/* While a measurement runs: */
+static bool running = false;
+static bool counting;			/* how many sessions are busy is measured first */
+static bool with_points;				/* with three points */
 static bool settled;			/* the sessions have adapted: the sample has begun */
-static TimestampTz begun;		/* the step, or its sample */
+static TimestampTz begun;		/* the sample, or the time to adapt */
 static uint64 sample_requests;
 static double busy_sum;
 static int	busy_looks;
 static int	first_busy;
 static double first_throughput;
 
-/* While tuning does not run: */
+/* While none runs: */
 static TimestampTz ticked = 0;
 static int	busy_ticks = 0;
 static int	busy_mean = 0;
-static int	queue_ticks = 0;
-
-static bool running = false;
+static int	changed_ticks = 0;
+static int64 rest_us = KV_LEAST_REST_US;
 
 static int
 processors(void)
 {
 	return Max(1, (int) sysconf(_SC_NPROCESSORS_ONLN));
-}
-
-/* The first points for so many busy sessions; false if there is nothing between the points. */
-static bool
-choose_points(int busy)
-{
-	int			least = 2 * processors();
-	int			few = busy < 64 ? Max(busy / 16, least) : Max(8, least);
-	int			more = busy < 64 ? Max(busy / 4, 2 * few) : 4 * few;
-
-	points[0].limit = few;
-	points[1].limit = more;
-	points[KV_WITHOUT].limit = 0;
-	npoints = 3;
-	return more < busy;
-}
-
-/* The three points are measured: add the points of the second stage. */
-static void
-add_points(void)
-{
-	KvAdmitPoint known[3] = {points[0], points[1], points[KV_WITHOUT]};
-	int			few = known[0].limit;
-	int			more = known[1].limit;
-	int			low = (int) sqrt((double) few * more);
-	int			high = (int) sqrt((double) more * first_busy);
-	int			peak;
-
-	known[2].limit = first_busy;
-	peak = kv_model_peak(known, Min(few, 2 * processors()), first_busy);
-	if (peak > more && peak < first_busy)
-		high = peak;
-	else if (peak > 0 && peak < more && peak != few)
-		low = peak;
-	if (low != few && low < more)
-		points[npoints++].limit = low;
-	if (high > more && high < first_busy)
-		points[npoints++].limit = high;
 }
 
 static void
@@ -114,21 +67,12 @@ show(bool tuning)
 }
 
 static void
-begin_step(TimestampTz now)
+begin_limit(TimestampTz now)
 {
-	point = rounds_done % 2 == 0 ? step : npoints - 1 - step;
 	settled = false;
 	begun = now;
 	busy_sum = busy_looks = 0;
 	kv_queue_set_limit(kv_tune_limit());
-}
-
-static void
-begin_stage(int stage_rounds, TimestampTz now)
-{
-	rounds = stage_rounds;
-	rounds_done = step = 0;
-	begin_step(now);
 }
 
 static void
@@ -141,107 +85,62 @@ begin_sample(TimestampTz now)
 }
 
 static void
-begin(TimestampTz now)
+begin(TimestampTz now, bool points)
 {
-	running = true;
+	running = counting = true;
+	with_points = points;
 	show(true);
-	point = -1;
 	busy_sum = busy_looks = 0;
 	kv_queue_set_limit(kv_tune_limit());
 	begin_sample(now);
 }
 
 static void
-give_up(void)
+end(void)
 {
 	running = false;
-	busy_ticks = queue_ticks = 0;
+	busy_ticks = changed_ticks = 0;
 	kv_queue_set_limit(kv_tune_limit());
 	show(false);				/* the view has the limit by now */
 }
 
-static int
-compare_samples(const void *a, const void *b)
-{
-	double		x = *(const double *) a;
-	double		y = *(const double *) b;
-
-	return x < y ? -1 : x > y;
-}
-
-/* The number of busy sessions is known: begin the first stage. */
+/* The number of busy sessions is known: begin to climb. */
 static void
-begin_points(TimestampTz now, double throughput)
+begin_climb(TimestampTz now, double throughput)
 {
+	int			least = KV_SLOTS_PER_CPU * processors();
+
+	counting = false;
 	first_throughput = throughput;
 	first_busy = (int) (busy_sum / busy_looks);
-	if (choose_points(first_busy))
+	if (!with_points)
+		kv_climb_compare(least, first_busy, kv_admit->chosen);
+	else if (!kv_climb_propose(least, first_busy))
 	{
-		begin_stage(KV_FIRST_ROUNDS, now);
+		ereport(LOG,
+				(errmsg("could not choose an admission limit: %d busy sessions are too few",
+						first_busy)));
+		end();
 		return;
 	}
-	ereport(LOG,
-			(errmsg("could not choose an admission limit: %d busy sessions are too few",
-					first_busy)));
-	give_up();
-}
-
-static double
-median(double *values, int n)
-{
-	qsort(values, n, sizeof(double), compare_samples);
-	return (values[(n - 1) / 2] + values[n / 2]) / 2;
-}
-
-/* The stage is over: compute the points from their samples. */
-static void
-sum_up(void)
-{
-	double		sums[KV_ROUNDS] = {0};
-	double		shares[KV_ROUNDS];
-	double		unfairness[KV_ROUNDS];
-	double		variability[KV_ROUNDS];
-
-	for (int r = 0; r < rounds; r++)
-	{
-		for (int p = 0; p < npoints; p++)
-			sums[r] += samples[r][p].throughput;
-	}
-	for (int p = 0; p < npoints; p++)
-	{
-		for (int r = 0; r < rounds; r++)
-		{
-			shares[r] = sums[r] > 0 ? samples[r][p].throughput / sums[r] : 0;
-			unfairness[r] = samples[r][p].unfairness;
-			variability[r] = samples[r][p].variability;
-		}
-		points[p].throughput = median(shares, rounds);
-		points[p].unfairness = median(unfairness, rounds);
-		points[p].variability = median(variability, rounds);
-	}
-	for (int p = 0; p < npoints; p++)
-		points[p].throughput *= median(sums, rounds);
+	begin_limit(now);
 }
 
 static void
-finish(TimestampTz now)
+report_choice(int former)
 {
-	int			best = kv_model_best(points, npoints, kv_admission_unfairness,
-									 kv_admission_variability);
 	StringInfoData text;
 
-	kv_admit->chosen = points[best].limit;
-	kv_admit->chosen_throughput = points[best].throughput;
-	kv_admit->chosen_busy = first_busy;
+	if (!with_points && former == kv_admit->chosen)
+		return;
 	initStringInfo(&text);
-	LWLockAcquire(&kv_admit->lock, LW_EXCLUSIVE);
-	kv_admit->tuned_at = now;
-	kv_admit->npoints = npoints;
-	memcpy(kv_admit->points, points, npoints * sizeof(KvAdmitPoint));
-	LWLockRelease(&kv_admit->lock);
-	for (int i = 0; i < npoints; i++)
-		appendStringInfo(&text, "%s%d: %.0f/s (%.2f, %.2f)", i == 0 ? "" : ", ", points[i].limit,
-						 points[i].throughput, points[i].unfairness, points[i].variability);
+	for (int i = 0; i < kv_admit->npoints; i++)
+	{
+		const KvAdmitPoint *point = &kv_admit->points[i];
+
+		appendStringInfo(&text, "%s%d: %.0f/s (%.2f, %.2f)", i == 0 ? "" : ", ", point->limit,
+						 point->throughput, point->unfairness, point->variability);
+	}
 	ereport(LOG,
 			(kv_admit->chosen != 0 ?
 			 errmsg("kvfdw has chosen the admission limit %d", kv_admit->chosen) :
@@ -249,58 +148,54 @@ finish(TimestampTz now)
 			 errdetail("Requests per second, unfairness and variability at each limit, 0 being no "
 					   "limit: %s.", text.data)));
 	pfree(text.data);
-	give_up();
 }
 
+/* The climb is over: its place is the limit. */
 static void
-next_step(TimestampTz now)
+finish(TimestampTz now)
 {
-	if (++step == npoints)
-	{
-		step = 0;
-		rounds_done++;
-	}
-	if (rounds_done < rounds)
-	{
-		begin_step(now);
-		return;
-	}
-	sum_up();
-	if (rounds == KV_ROUNDS)
-		finish(now);
-	else
-	{
-		add_points();
-		begin_stage(KV_ROUNDS, now);
-	}
+	int			former = kv_admit->chosen;
+
+	LWLockAcquire(&kv_admit->lock, LW_EXCLUSIVE);
+	kv_admit->chosen = kv_climb_place();
+	kv_admit->chosen_busy = first_busy;
+	kv_admit->tuned_at = now;
+	kv_admit->npoints = kv_climb_points(kv_admit->points, KV_ADMIT_POINTS,
+										&kv_admit->chosen_throughput);
+	LWLockRelease(&kv_admit->lock);
+	rest_us = with_points || kv_admit->chosen != former ? KV_LEAST_REST_US :
+		Min(2 * rest_us, KV_MOST_REST_US);
+	report_choice(former);
+	end();
 }
 
 static void
 end_sample(TimestampTz now)
 {
+	KvAdmitPoint sample = {0};
 	uint64		requests = kv_measure_requests();
-	double		throughput = 0;
 	double		mean_busy = busy_sum / busy_looks;
 
 	if (requests > sample_requests && now > begun)
-		throughput = (double) (requests - sample_requests) * 1e6 / (double) (now - begun);
-	if (point == -1)
+		sample.throughput = (double) (requests - sample_requests) * 1e6 / (double) (now - begun);
+	if (counting)
 	{
-		begin_points(now, throughput);
+		begin_climb(now, sample.throughput);
 		return;
 	}
 	/* fewer may be busy because the limit does the sessions good */
-	if (mean_busy < first_busy / 2.0 && throughput < first_throughput / 2)
+	if (mean_busy < first_busy / 2.0 && sample.throughput < first_throughput / 2)
 	{
 		ereport(LOG,
 				(errmsg("could not choose an admission limit: too many sessions became idle")));
-		give_up();
+		end();
 		return;
 	}
-	samples[rounds_done][point].throughput = throughput;
-	kv_measure_end_sample(&samples[rounds_done][point].unfairness,
-						  &samples[rounds_done][point].variability);
-	next_step(now);
+	kv_measure_end_sample(&sample.unfairness, &sample.variability);
+	if (kv_climb_take(&sample))
+		begin_limit(now);
+	else
+		finish(now);
 }
 
 static void
@@ -320,37 +215,47 @@ go_on(TimestampTz now, int busy)
 		begin_sample(now);
 }
 
-/* May the choice be wrong by now?  Called once a second. */
+/* Has the load changed so much that the neighbours of the limit do not tell where the best is? */
 static bool
-is_due(TimestampTz now, int busy)
+has_changed(void)
+{
+	double		quotient = kv_admit->chosen_throughput > 0 ?
+		kv_admit->throughput / kv_admit->chosen_throughput : 1;
+
+	changed_ticks = pg_atomic_read_u32(&kv_admit->nwaiting) > 0 &&
+		(quotient > KV_CHANGED || quotient < 1 / KV_CHANGED) ? changed_ticks + 1 : 0;
+	return changed_ticks >= KV_CHANGED_TICKS || busy_mean >= 2 * kv_admit->chosen_busy ||
+		busy_mean <= kv_admit->chosen_busy / 2;
+}
+
+/* May the choice be wrong by now?  Called once a second. */
+static void
+tick(TimestampTz now, int busy)
 {
 	bool		many = busy >= KV_BUSY_PER_CPU * processors();
+	bool		changed;
 
 	busy_ticks = many ? busy_ticks + 1 : 0;
 	busy_mean = many ? (busy_mean * (busy_ticks - 1) + busy) / busy_ticks : 0;
-	queue_ticks = kv_admit->chosen != 0 && pg_atomic_read_u32(&kv_admit->nwaiting) > 0 &&
-		kv_admit->throughput < KV_FALLEN * kv_admit->chosen_throughput ? queue_ticks + 1 : 0;
 	if (busy_ticks < KV_BUSY_TICKS)
-		return false;
-	if (kv_admit->tuned_at == 0)
-		return true;
-	if (now - kv_admit->tuned_at < KV_REST_US)
-		return false;
-	return queue_ticks >= KV_QUEUE_TICKS ||
-		(kv_admit->chosen == 0 && busy_mean >= 2 * kv_admit->chosen_busy);
+		return;
+	changed = kv_admit->tuned_at == 0 || has_changed();
+	if (kv_admit->tuned_at == 0 || now < kv_admit->tuned_at ||
+		now - kv_admit->tuned_at >= (changed ? KV_LEAST_REST_US : rest_us))
+		begin(now, changed || kv_admit->chosen == 0);
 }
 
 int
 kv_tune_limit(void)
 {
-	return running && point >= 0 ? points[point].limit : kv_admit->chosen;
+	return running && !counting ? kv_climb_limit() : kv_admit->chosen;
 }
 
 void
 kv_tune_settings(void)
 {
 	if (running && kv_admission_limit != 0)
-		give_up();
+		end();
 }
 
 void
@@ -364,11 +269,10 @@ kv_tune_tick(TimestampTz now)
 	if (running)
 		go_on(now, busy);
 	else if (pg_atomic_exchange_u32(&kv_admit->tune_wanted, 0) != 0)
-		begin(now);
+		begin(now, true);
 	else if (ticked == 0 || now < ticked || now - ticked >= KV_TICK_US)
 	{
 		ticked = now;
-		if (is_due(now, busy))
-			begin(now);
+		tick(now, busy);
 	}
 }

@@ -161,7 +161,7 @@ wait_for('a choice', 180, sub {
 	admission('last_tuned') ne '' });
 is(admission(q{last_tuned BETWEEN now() - interval '10 minutes' AND clock_timestamp() + interval '1 second'}), 't', 'when that was is told');
 my $limits = admission('tuned_limits');
-like($limits, qr/^\{\d+,\d+,0(,\d+){0,2}\}$/, 'throughput is measured at two limits, without one, at the model\'s, and between them');
+like($limits, qr/^\{\d+(,\d+)+,0\}$/, 'throughput is measured at several limits, and without one');
 my $limit = admission('session_limit');
 ok($limit eq '' || $limits =~ /[{,]$limit[,}]/, 'one of them is in force') or diag "$limit of $limits";
 is(admission('cardinality(tuned_throughputs) = cardinality(tuned_limits) AND 0 < ALL (tuned_throughputs)'), 't', 'each has a throughput');
@@ -181,26 +181,79 @@ SKIP:
 	append_to_file("$dir/model.c", <<'END');
 #include "postgres.h"
 #include "admission/internal.h"
+#include <math.h>
 #include <stdlib.h>
 #undef printf
+
+double		kv_admission_unfairness = 0.1;
+double		kv_admission_variability = 0.4;
+
+static double
+noise(double part)
+{
+	double		sum = 0;
+
+	for (int i = 0; i < 12; i++)
+		sum += rand() / (RAND_MAX + 1.0);
+	return exp(part * (sum - 6));
+}
+
+/* busy sessions, the best limit, how steeply throughput falls beside it, noise, variability */
+static double
+climb(int busy, double best, double steep, double part, double variability)
+{
+	double		drift = 1;
+	int			samples = 0;
+
+	if (!kv_climb_propose(4, busy))
+		return -1;
+	for (bool more = true; more; samples++)
+	{
+		int			limit = kv_climb_limit();
+		double		x = log((limit == 0 ? busy : limit) / best);
+		KvAdmitPoint sample = {.limit = limit};
+
+		drift *= noise(part / 2);
+		sample.throughput = 3000 * exp(-steep * x * x) * drift * noise(part);
+		sample.variability = limit == 0 ? variability : 0.3;
+		more = kv_climb_take(&sample);
+	}
+	return samples > 100 ? -2 : kv_climb_place();
+}
+
 int
 main(int argc, char **argv)
 {
-	KvAdmitPoint points[5] = {0};
+	KvAdmitPoint points[3] = {0};
 
-	/* bounds, and of each point limit, throughput, unfairness, variability: which is best */
-	if (argc > 1 && strcmp(argv[1], "best") == 0)
+	/* bounds, given; of the place and of another limit: limit, unfairness, variability */
+	if (strcmp(argv[1], "border") == 0)
 	{
-		int			n = 0;
-
-		for (char **arg = argv + 4; *arg; arg += 4, n++)
+		kv_admission_unfairness = atof(argv[2]);
+		kv_admission_variability = atof(argv[3]);
+		for (int i = 0; i < 2; i++)
 		{
-			points[n].limit = atoi(arg[0]);
-			points[n].throughput = atof(arg[1]);
-			points[n].unfairness = atof(arg[2]);
-			points[n].variability = atof(arg[3]);
+			points[i].limit = atoi(argv[5 + 3 * i]);
+			points[i].unfairness = atof(argv[6 + 3 * i]);
+			points[i].variability = atof(argv[7 + 3 * i]);
 		}
-		printf("%d\n", points[kv_model_best(points, n, atof(argv[2]), atof(argv[3]))].limit);
+		printf("%.3f\n", exp(kv_model_border(&points[0], &points[1], atof(argv[4]))));
+		return 0;
+	}
+	/* the least and the largest limit that a hundred climbs end at */
+	if (strcmp(argv[1], "climb") == 0)
+	{
+		int			low = 1 << 20;
+		int			high = -10;
+
+		for (int i = 0; i < 100; i++)
+		{
+			int			place = climb(atoi(argv[2]), atof(argv[3]), atof(argv[4]), atof(argv[5]), atof(argv[6]));
+
+			low = Min(low, place);
+			high = Max(high, place);
+		}
+		printf("%d %d\n", low, high);
 		return 0;
 	}
 	for (int i = 0; i < 3; i++)
@@ -216,7 +269,8 @@ END
 	my $config = $ENV{KV_PG_CONFIG} || 'pg_config';
 	my $include = `$config --includedir-server`;
 	chomp $include;
-	system("cc -w -D_GNU_SOURCE -I$src -I$include -o $dir/model $dir/model.c $src/admission/model.c -lm") == 0 or skip 'there is no compiler', 22;
+	system("cc -w -D_GNU_SOURCE -I$src -I$include -o $dir/model $dir/model.c $src/admission/climb.c $src/admission/model.c -lm") == 0
+		or skip 'there is no compiler', 24;
 	my $model = sub { my $peak = `$dir/model @_`; chomp $peak; return $peak };
 	# published measurements of AppleS, and what it chose
 	is($model->(8, 7411.64, 32, 5670.29, 128, 5143.94), 11, 'the peak of the model');
@@ -227,24 +281,30 @@ END
 	is($model->(8, 100, 32, 200, 128, 600), 0, '... nor through one that bends up');
 	is($model->(8, 100, 32, 0, 128, 0), 0, '... nor through nothing');
 
-	# bounds of 0.1 and 0.4; limits of 8, 32, none and 16
-	my $best = sub { my ($p8, $p32, $none, $p16, $unfairness, $variability, @bounds) = @_;
-		return $model->('best', @bounds ? @bounds : (0.1, 0.4), 8, $p8, 0.02, 0.3, 32, $p32, 0.05, 0.35, 0, $none, $unfairness, $variability, 16, $p16, 0.03, 0.32) };
-	is($best->(100, 130, 90, 120, 0.5, 1.5), 32, 'the limit with the highest throughput');
-	is($best->(100, 130, 90, 128, 0.5, 1.5), 16, '... or a smaller one that is as good');
-	is($best->(100, 130, 90, 127, 0.5, 1.5), 32, '... not one that is 3 % worse');
-	my $even = sub { my ($p16, $varies, @bounds) = @_; return $model->('best', @bounds ? @bounds : (0.1, 0.4), 8, 89, 0.02, 0.3, 16, $p16, 0.03, 0.32, 79, 100, 0.05, $varies, 0, 90, 0.5, 3) };
-	is($even->(91, 1.5), 16, '... but one that is 9 % worse, where with the best latency varies more');
-	is($even->(91, 0.4), 79, '... not if that keeps the bound');
-	is($even->(91, 1.5, 0, 0), 79, '... or there is none');
-	is($even->(88, 1.5), 79, '... nor if it costs more than a tenth');
-	is($best->(128, 120, 90, 130, 0.5, 1.5), 8, '... whatever their order');
-	is($best->(100, 130, 133, 120, 0.05, 0.3), 32, 'none where that is hardly better');
-	is($best->(100, 130, 135, 120, 0.05, 0.3), 0, '... is chosen where it is better and as even');
-	is($best->(100, 130, 135, 120, 0.5, 0.3), 32, '... not where it is unfair');
-	is($best->(100, 130, 135, 120, 0.05, 0.5), 32, '... or latency varies');
-	is($best->(100, 130, 135, 120, 0.06, 0.43, 0.05, 0.1), 0, '... more than with a limit');
-	is($best->(100, 130, 135, 120, 5, 5, 0, 0), 0, '... unless that is to be ignored');
-	is($best->(100, 130, 200, 120, 0.5, 1.5), 0, '... or a limit would cost a third');
+	# how much better another limit must be: bounds of 0.1 and 0.4
+	my $border = sub { return $model->('border', @_) };
+	my @even = (0.05, 0.3);
+	is($border->(0.1, 0.4, 0, 16, @even, 8, @even), '1.010', 'another limit must be 1 % better');
+	is($border->(0.1, 0.4, 0, 16, @even, 0, @even), '1.010', '... and so must no limit that is as even');
+	is($border->(0.1, 0.4, 0, 16, 0.05, 1.5, 8, @even), '0.952', 'it may be worse where latency varies much more');
+	is($border->(0.1, 0.4, 0, 16, 0.5, 0.3, 8, @even), '0.952', '... or which is unfair');
+	is($border->(0.1, 0.4, 0.02, 16, 0.5, 0.3, 8, @even), '0.972', '... less if something was given up before');
+	is($border->(0.1, 0.4, 0.2, 16, 0.5, 0.3, 8, @even), '1.000', '... and not at all where that was enough');
+	is($border->(0.1, 0.4, 0, 8, @even, 16, 0.05, 1.5), '1.050', '... and must be better in the opposite case');
+	is($border->(0.1, 0.4, 0, 8, @even, 16, 0.05, 0.37), '1.010', '... not where that is within the bound');
+	is($border->(0.1, 0.4, 0, 8, 0.12, 1.5, 16, 0.14, 1.8), '1.010', '... nor where it is hardly more');
+	is($border->(0, 0, 0, 8, @even, 16, 5, 5), '1.010', '... nor where there is no bound');
+	is($border->(0.1, 0.4, 0, 8, @even, 0, 0.05, 1.5), '1.500', 'no limit must be half as good again');
+	is($border->(0.1, 0.4, 0, 0, 0.05, 1.5, 181, @even), '0.667', '... the other way round');
+
+	# climbs, with loads that are replayed: sessions, best limit, steepness, noise, variability without a limit
+	is($model->('climb', 6, 4, 0.3, 0.02, 1.5), '-1 -1', 'with few sessions there is nothing to climb');
+	is($model->('climb', 200, 8, 0.5, 0.02, 1.5), '8 8', 'the best limit is found');
+	is($model->('climb', 200, 64, 0.5, 0.02, 1.5), '64 64', '... a large one too');
+	my $within = sub { my ($what, $least, $most, @load) = @_;
+		my ($low, $high) = split ' ', $model->('climb', @load);
+		ok($low >= $least && $high <= $most, $what) or diag "$low to $high" };
+	$within->('... or its neighbour, where throughput varies by 8 %', 8, 32, 200, 16, 0.4, 0.08, 1.5);
+	is($model->('climb', 200, 1000, 0.2, 0.02, 0.3), '0 0', 'no limit is chosen where each costs throughput');
 }
 done_testing();
