@@ -146,7 +146,7 @@ admission_run() # load mode clients seconds [more pgbench options]
 # The limit that is chosen for a load; 0: none, or the measurement was refused.  Sets adm_chosen.
 admission_choose() # load
 {
-	local dir=$KV_RUN/admission-choose client before
+	local dir=$KV_RUN/admission-choose client before begun
 	mkdir -p "$dir"
 	admission_script "$1" >"$dir/script.sql"
 	admission_limit -1
@@ -158,8 +158,8 @@ admission_choose() # load
 		sleep 0.2
 	done
 	before=$(kv_psql -c 'SELECT last_tuned FROM kvfdw_stat_admission')
-	kv_psql -c "ALTER SYSTEM SET kvfdw.admission_sample = '$((ADMISSION_SECONDS * 100))ms'" -c 'SELECT pg_reload_conf()' \
-		-c 'SELECT kvfdw_admission_tune()' >/dev/null
+	begun=$(date +%s)
+	kv_psql -c 'SELECT kvfdw_admission_tune()' >/dev/null
 	for _ in $(seq 25); do
 		[ "$(kv_psql -c 'SELECT tuning FROM kvfdw_stat_admission')" != t ] || break
 		sleep 0.2
@@ -173,7 +173,7 @@ admission_choose() # load
 		adm_chosen=0
 		say "  $1: none chosen:$(sed -nE 's/.*kvfdw admission:(.*)/\1/p' "$KV_SERVER_LOG" | tail -n 1)"
 	else
-		say "  $1: chosen $adm_chosen, of $(kv_psql -c "SELECT tuned_limits::text || ' with ' || tuned_throughputs::int[]::text FROM kvfdw_stat_admission")"
+		say "  $1: chosen $adm_chosen in $(($(date +%s) - begun)) s, of $(kv_psql -c "SELECT tuned_limits::text || ' with ' || tuned_throughputs::int[]::text FROM kvfdw_stat_admission")"
 	fi
 	kill $client 2>/dev/null || true
 	wait $client 2>/dev/null || true
