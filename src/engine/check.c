@@ -37,7 +37,7 @@
 #include "engine/format/format.h"
 #include "engine/index/memtable.h"
 #include "engine/index/run.h"
-#include "engine/io/io.h"
+#include "engine/io/fault.h"
 #include "engine/scan/scan.h"
 #include "engine/shard/retired.h"
 #include "engine/shard/shard.h"

@@ -29,7 +29,7 @@
 #include "engine/base/types.h"
 #include "engine/base/worker.h"
 #include "engine/engine.h"
-#include "engine/io/io.h"
+#include "engine/io/fault.h"
 #include "engine/shard/shard.h"
 #include "engine/maintainer.h"
 

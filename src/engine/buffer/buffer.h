@@ -50,6 +50,7 @@
 #include "engine/base/types.h"
 #include "engine/cache/cache.h"
 #include "engine/format/format.h"
+#include "engine/io/name.h"
 #include "engine/shard/shard.h"
 
 #define KV_MAGIC_BUFFER_FILE		0x4b564d47 /* "KVMG" */

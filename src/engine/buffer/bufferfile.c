@@ -42,7 +42,10 @@
 #include "engine/base/worker.h"
 #include "engine/buffer/buffer.h"
 #include "engine/format/format.h"
+#include "engine/io/fault.h"
 #include "engine/io/io.h"
+#include "engine/io/map.h"
+#include "engine/io/name.h"
 
 /* ---- units ---- */
 

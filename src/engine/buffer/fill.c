@@ -17,7 +17,7 @@
 #include "engine/base/wait.h"
 #include "engine/cache/cache.h"
 #include "engine/format/format.h"
-#include "engine/io/io.h"
+#include "engine/io/fault.h"
 #include "engine/shard/shard.h"
 #include "engine/buffer/buffer.h"
 #include "engine/value/value.h"

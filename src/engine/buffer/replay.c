@@ -10,7 +10,9 @@
 
 #include "engine/base/types.h"
 #include "engine/format/format.h"
+#include "engine/io/fault.h"
 #include "engine/io/io.h"
+#include "engine/io/name.h"
 #include "engine/shard/shard.h"
 #include "engine/buffer/buffer.h"
 #include "engine/value/value.h"

@@ -30,6 +30,7 @@
 #include "engine/base/wait.h"
 #include "engine/base/worker.h"
 #include "engine/format/format.h"
+#include "engine/io/fault.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
 #include "engine/buffer/buffer.h"

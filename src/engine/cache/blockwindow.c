@@ -31,7 +31,7 @@
 #include "engine/base/wait.h"
 #include "engine/base/worker.h"
 #include "engine/cache/window.h"
-#include "engine/io/io.h"
+#include "engine/io/fault.h"
 
 #define KV_BLOCK_WINDOW_LEAST		16 /* least number of windows of a cache with block windows */
 /* maximum number of windows that a scan has loaded ahead of it */

@@ -11,6 +11,7 @@
 #include "engine/base/types.h"
 #include "engine/cache/internal.h"
 #include "engine/format/format.h"
+#include "engine/io/fault.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"

@@ -37,6 +37,7 @@
 #include "engine/base/wait.h"
 #include "engine/base/worker.h"
 #include "engine/cache/window.h"
+#include "engine/io/fault.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
 #include "engine/value/value.h"

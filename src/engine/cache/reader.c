@@ -22,7 +22,7 @@
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/cache/window.h"
-#include "engine/io/io.h"
+#include "engine/io/fault.h"
 
 #define KV_RANGE_NAP_MS			10
 #define KV_MAX_SEEN				65536

@@ -28,7 +28,7 @@
 #include "engine/base/types.h"
 #include "engine/base/worker.h"
 #include "engine/cache/window.h"
-#include "engine/io/io.h"
+#include "engine/io/fault.h"
 #include "engine/shard/shard.h"
 
 /* A scan begins at most so many shards or segments before another one. */

@@ -52,7 +52,9 @@
 #include "engine/cache/frame.h"
 #include "engine/cache/internal.h"
 #include "engine/engine.h"
+#include "engine/io/fault.h"
 #include "engine/io/io.h"
+#include "engine/io/name.h"
 #include "engine/shard/shard.h"
 #include "register.h"
 

@@ -12,6 +12,7 @@
 
 #include "engine/base/progress.h"
 #include "engine/cache/internal.h"
+#include "engine/io/fault.h"
 #include "engine/io/io.h"
 #include "engine/value/value.h"
 

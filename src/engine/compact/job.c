@@ -40,7 +40,9 @@
 #include "engine/cache/reader.h"
 #include "engine/compact/internal.h"
 #include "engine/flush/survive.h"
+#include "engine/io/fault.h"
 #include "engine/io/io.h"
+#include "engine/io/name.h"
 #include "engine/shard/space.h"
 
 /* ---- the walk over the runs ---- */

@@ -39,6 +39,7 @@
 #include "engine/base/wait.h"
 #include "engine/cache/cache.h"
 #include "engine/compact/internal.h"
+#include "engine/io/io.h"
 #include "engine/value/value.h"
 
 /* The location of a value at its new address. */

@@ -55,6 +55,7 @@
 #include "engine/base/wait.h"
 #include "engine/base/worker.h"
 #include "engine/compact/internal.h"
+#include "engine/io/name.h"
 #include "engine/shard/space.h"
 #include "engine/xact/xact.h"
 

@@ -50,6 +50,7 @@
 #include "engine/buffer/buffer.h"
 #include "engine/compact/internal.h"
 #include "engine/engine.h"
+#include "engine/io/fault.h"
 #include "engine/shard/retired.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"

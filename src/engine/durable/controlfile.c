@@ -26,7 +26,7 @@
 #include "engine/base/shared.h"
 #include "engine/durable/durable.h"
 #include "engine/format/format.h"
-#include "engine/io/io.h"
+#include "engine/io/name.h"
 #include "engine/shard/shard.h"
 #include "engine/xact/xact.h"
 

@@ -15,6 +15,7 @@
 #include "engine/base/types.h"
 #include "engine/engine.h"
 #include "engine/format/format.h"
+#include "engine/io/name.h"
 #include "engine/shard/shard.h"
 #include "engine/version/version.h"
 #include "engine/xact/xact.h"

@@ -43,6 +43,8 @@
 #include "engine/engine.h"
 #include "engine/format/format.h"
 #include "engine/flush/flush.h"
+#include "engine/io/fault.h"
+#include "engine/io/name.h"
 #include "engine/version/version.h"
 #include "engine/flush/internal.h"
 #include "engine/flush/survive.h"

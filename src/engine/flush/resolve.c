@@ -62,7 +62,7 @@
 #include "engine/base/wait.h"
 #include "engine/flush/flush.h"
 #include "engine/index/run.h"
-#include "engine/io/io.h"
+#include "engine/io/name.h"
 #include "engine/shard/shard.h"
 #include "engine/xact/xact.h"
 

@@ -24,6 +24,7 @@
 #include "engine/base/wait.h"
 #include "engine/format/format.h"
 #include "engine/io/io.h"
+#include "engine/io/name.h"
 
 /* After a sync logs are read in pieces of this size. */
 #define LOG_PIECE			((uint64) 1024 * 1024)

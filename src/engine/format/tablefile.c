@@ -6,10 +6,13 @@
  */
 #include "postgres.h"
 
+#include <unistd.h>
+
 #include "engine/base/hash.h"
 #include "engine/base/types.h"
 #include "engine/format/format.h"
 #include "engine/io/io.h"
+#include "engine/io/name.h"
 
 typedef struct KvTableFile
 {

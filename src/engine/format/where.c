@@ -50,6 +50,7 @@
 #include "engine/base/types.h"
 #include "engine/format/format.h"
 #include "engine/io/io.h"
+#include "engine/io/name.h"
 
 /* Does the tablespace exist, mounted or not? */
 static bool

@@ -37,6 +37,7 @@
 #include "engine/index/run.h"
 #include "engine/index/runformat.h"
 #include "engine/io/io.h"
+#include "engine/io/map.h"
 #include "lib/ilist.h"
 #include "miscadmin.h"
 #include "utils/guc.h"

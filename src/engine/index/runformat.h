@@ -11,6 +11,7 @@
 #ifndef KV_RUNFORMAT_H
 #define KV_RUNFORMAT_H
 
+#include "compat.h"
 #include "engine/base/hash.h"
 #include "engine/base/key.h"
 #include "engine/base/types.h"

@@ -19,7 +19,9 @@
 #include "engine/base/types.h"
 #include "engine/index/run.h"
 #include "engine/index/runformat.h"
+#include "engine/io/fault.h"
 #include "engine/io/io.h"
+#include "engine/io/name.h"
 #include "storage/fd.h"
 
 /* Output is written in steps of this size. */

@@ -17,6 +17,7 @@
 #include "engine/engine.h"
 #include "engine/io/internal.h"
 #include "engine/io/io.h"
+#include "engine/io/name.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "port/atomics.h"

@@ -70,4 +70,25 @@ extern void kv_io_sync_descriptors(const int *fds, int n, int *errs);
  */
 extern bool kv_io_raw_desc(File file, int *fd);
 
+/* ---- faults of test builds (fault.h) ---- */
+#ifdef KVFDW_FAULTS
+/*
+ * Count one call of this kind and act on kvfdw.fault.  Returns 0 or the errno
+ * with which the call must fail; 'short' halves *len (len may be NULL where a
+ * call has no length), 'delay' and 'kill' act at once.  Never raises.
+ */
+extern int	kv_fault(KvIoKind kind, Size *len);
+/* Is the last counted call to find other bytes in the page cache?  Then change them. */
+extern bool kv_fault_rots(void);
+extern void kv_fault_rot(char *bytes, int len);
+extern void kv_fault_gucs(void);
+extern int64 kv_fault_space(void);	/* bytes; -1: as the file system says */
+#else
+#define kv_fault(kind, len)	(0)
+#define kv_fault_rots() false
+#define kv_fault_rot(bytes, len) ((void) 0)
+#define kv_fault_gucs()		((void) 0)
+#define kv_fault_space() (-1)
+#endif
+
 #endif							/* KV_IO_INTERNAL_H */

@@ -1,18 +1,14 @@
 /*
  * io.h
  *		Access to the file system: every open, read, write, sync, map, rename and unlink of the
- *		engine goes through this module.
+ *		engine goes through this module.  This header has open files, and batches of reads and
+ *		writes; name.h has files by name, map.h mappings, fault.h faults of test builds.
  *
  * Descriptors are PostgreSQL's virtual files (fd.c), so they never run out; FileGetRawDesc() is
  * called just before each system call.  Value files are opened O_DIRECT where the file system
  * has it (statx DIOALIGN), buffered elsewhere, with one LOG line per process tree and file
  * system.  A buffered write of values waits for its pages.  So in either case the written bytes
  * are on the device, or the writer gets an error.
- *
- * Pages in the page cache are written to the device later, and that may fail.  The kernel is
- * sure to report the failure only to a descriptor that was open all the time.  So one of three
- * things is done.  The process that has written a file syncs it; that process waits for its
- * pages (writeback.c); or the file is read and verified after the sync (format/keylog.c).
  *
  * With kvfdw.page_cache value files are opened once more, buffered and for reading only, for
  * values that are read by key and in short ranges.  The page cache and direct I/O to the same
@@ -35,18 +31,9 @@
  * first batch and never before a fork.  Where the kernel refuses one, 'auto' falls back to
  * pread/pwrite with one LOG line and 'io_uring' is an ERROR.  A batch is complete when its call
  * returns, on every path: no request is ever left in flight after an ERROR (I 6).
- *
- * Test builds (-DKVFDW_FAULTS) can fail, shorten, delay or kill at the Nth call of a kind: GUC
- * kvfdw.fault, 'kind:N:action[,…]'.  The action is an errno name (EIO, ENOSPC, …), 'short',
- * 'delay' (100 ms), 'kill' (SIGKILL to self), or 'rot' (the page cache returns wrong bytes; no
- * effect on other calls).  'N+' is the Nth and every later call.  Opening a file counts as a
- * call.  There are also named stop points: GUC kvfdw.stop_points 'name=kill,name=wait,…'
- * (fault.c).
  */
 #ifndef KV_IO_H
 #define KV_IO_H
-
-#include <signal.h>
 
 #include "storage/fd.h"
 
@@ -115,8 +102,6 @@ extern int	kv_io_try_lock(const char *path, KvIoInode *inode);
 extern void kv_io_unlock(int lock);
 /* Make an open file durable on which only a cache depends: 0 or an errno. */
 extern int	kv_io_try_sync(File file);
-/* Is the postmaster stopping?  Its pid file says so. */
-extern bool kv_io_server_stops(void);
 /*
  * Is the file of an open descriptor gone?  fd.c closes files to stay within its limit, and
  * opens them again by name.
@@ -146,145 +131,6 @@ extern uint64 kv_io_data_end(File file, uint64 from);
  * system waits for them.
  */
 extern void kv_io_wait(File file);
-
-/* Create a small file, or replace its content. */
-extern void kv_io_create(const char *path, const void *data, Size len);
-/*
- * Replace a small file atomically (temporary + rename); sync: also durably.  ERROR on failure,
- * also of a sync.
- */
-extern void kv_io_replace(const char *path, const void *data, Size len, bool sync);
-/* Create a small file, whole or not at all; an existing one is left unchanged. */
-extern void kv_io_create_new(const char *path, const void *data, Size len, KvIoKind kind);
-/*
- * Make a file's content durable; ERROR on failure, or PANIC if data_sync_retry is off.  Reports
- * an earlier failure of write-back only until the kernel forgets it.  So this is for files
- * whose pages were waited for, or that this server has not written.
- */
-extern void kv_io_sync_file(const char *path);
-/*
- * The same for many files, which are synced together, up to kvfdw.io_depth at once.  After the
- * sync of a file synced() is called with its place in paths, while the descriptor is still open
- * that was open before the sync; it may raise.  NULL: nothing is called.  Serves interrupts.
- */
-extern void kv_io_sync_files(const char *const *paths, int n, void (*synced) (int i, void *arg),
-							 void *arg);
-extern void kv_io_cut(const char *path, uint64 size);	/* truncates an unused file */
-extern int	kv_io_try_cut(const char *path, uint64 size);	/* the same; 0 or an errno */
-/* Read a piece of a file, and get the file's length; false if it is missing or shorter. */
-extern bool kv_io_slurp_piece(const char *path, uint64 offset, void *into, Size bytes, Size *len);
-/* Read all of a file, to check that it is readable: 0 or an errno. */
-extern int	kv_io_read_through(const char *path, KvIoKind kind);
-/* Read the beginning of a file: returns bytes or -errno.  Never raises or allocates. */
-extern int	kv_io_peek(const char *path, void *into, Size bytes);
-/* Read a whole small file, palloc'd; NULL if it is missing. */
-extern char *kv_io_slurp(const char *path, Size *len);
-
-/* These return 0 or an errno and never raise, allocate or log. */
-extern int	kv_io_unlink(const char *path);
-extern int	kv_io_rename(const char *from, const char *to);
-
-/* Unlink a file.  False, with a WARNING: it still exists. */
-extern bool kv_io_gone(const char *path);
-
-extern void kv_io_sync_directory(const char *path);	/* makes names in it durable */
-/* the same; no ERROR if it is missing */
-extern void kv_io_sync_directory_if_there(const char *path);
-extern void kv_io_mkdir(const char *path);	/* with parents, durable; EEXIST is fine */
-extern void kv_io_rmtree(const char *path);	/* removes a tree; errors are WARNINGs */
-/*
- * Free up to most bytes of an unneeded file, and remove it when it has no more.  in_place: keep
- * the offsets of bytes, because the file may be mapped.  whole: just remove it.  finish: wait
- * for the file system.  Adds to *freed; returns 0 (also if the file is missing) or an errno.
- */
-extern int	kv_io_release(const char *path, bool in_place, bool whole, uint64 most,
-						  bool finish, uint64 *freed);
-/* Wait until the file system has recorded changes of its names; ignores failures. */
-extern void kv_io_wait_directory(const char *path);
-/* Is little space left, or did a call fail a moment ago because there was none? */
-extern bool kv_io_space_is_short(const char *path);
-/*
- * Bytes that deferrable work may use for a while; a reserve is left for other work.
- * PG_UINT64_MAX: the file system does not say.
- */
-extern uint64 kv_io_space_to_spare(const char *path);
-
-#define KV_DIRECTORY	"kvfdw"	/* in the data directory */
-#define KV_WITNESS_PATH KV_DIRECTORY "/witness"
-/*
- * A sync has failed: earlier writes cannot be trusted any more.  Removes the file that says
- * that they can (restart/trust.c).  Every failed sync calls this.  Preserves errno, and never
- * raises.
- */
-extern void kv_io_sync_failed(void);
-
-/* ---- write-back of pages (writeback.c) ---- */
-/*
- * Start to write these bytes of an open file, without waiting: the process that syncs the file,
- * or waits for its pages, gets the errors.  0 or an errno, of an immediate error.
- */
-extern int	kv_io_start_write_back_file(File file, uint64 offset, uint64 len);
-/*
- * Write all pages, and wait: of an open file; of the files below a path, if it exists, as far
- * as possible, with a LOG of each error; of the whole file system of a directory.  0 or an
- * errno, also of an earlier failure that was not yet reported.  The result is less durable than
- * after a sync.
- */
-extern int	kv_io_try_write_back_file(File file);
-extern int	kv_io_try_write_back(const char *path);
-extern int	kv_io_try_write_back_all(const char *directory);
-/*
- * If the kernel has failed to write pages of a file, and has not reported it: ERROR, or PANIC
- * if data_sync_retry is off.  Starts no writes, but waits for those in progress.
- */
-extern void kv_io_require_write_back(const char *path);
-
-/* ---- identity of a file, and of a mount ---- */
-/* Numbers that identify the mounted file system of a path; 0: not known. */
-extern void kv_io_identify_mount(const char *path, uint64 *mount, uint64 *superblock);
-/* Inode and change time; false if there is no such file. */
-extern bool kv_io_identify_file(const char *path, uint64 *inode, int64 *changed_sec,
-								uint32 *changed_nsec);
-
-/* ---- memory maps ---- */
-/* Map a whole file, read-only (private) or shared read-write.  NULL with errno on failure. */
-extern void *kv_io_map(const char *path, bool writable, Size *len, KvIoKind kind);
-extern void kv_io_unmap(void *addr, Size len);
-
-/*
- * Guards of mappings against unreadable pages (map.c).  The struct is the caller's memory,
- * and must exist from kv_io_guard to kv_io_unguard.
- *
- * With kv_io_guard the owner compares kv_io_guard_failures with 0 after it has read.  If it is
- * not 0 the owner looks for the failed guards and calls kv_io_guard_reported for each.  Such a
- * mapping has zeros in place of the unreadable pages, and must be mapped again.  With
- * kv_io_guard_file the process panics.
- */
-typedef struct KvIoGuard
-{
-	const char *path;			/* NULL: the owner looks for failures */
-	char	   *addr;
-	Size		len;
-	Size		offset;			/* of the first page that could not be read */
-	volatile bool failed;		/* not reported yet */
-	struct KvIoGuard *previous;
-	struct KvIoGuard *next;
-} KvIoGuard;
-
-extern volatile sig_atomic_t kv_io_guard_failures;	/* guards that have failed */
-/* Begin to guard a mapping; its owner looks for failures. */
-extern void kv_io_guard(KvIoGuard *guard, void *addr, Size len);
-/*
- * Begin to guard a mapping; a failure is a PANIC that names path, which must last as long as
- * the guard.
- */
-extern void kv_io_guard_file(KvIoGuard *guard, const char *path, void *addr, Size len);
-/* End a guard, before the mapping is unmapped or mapped again; a failure counts as reported. */
-extern void kv_io_unguard(KvIoGuard *guard);
-/* The owner has handled the guard's failure, if it has one. */
-extern void kv_io_guard_reported(KvIoGuard *guard);
-/* Create a file of len zero bytes, really written, without a sync.  ERROR on failure. */
-extern void kv_io_create_zeroed(const char *path, Size len, KvIoKind kind);
 
 /* ---- batches of I/O ---- */
 /* Are values that are read by key read through the page cache (kvfdw.page_cache)? */
@@ -351,7 +197,6 @@ extern char *kv_io_buffer(int buffer, Size size);
 #define KV_IO_BUFFER_CHECK	2
 #define KV_IO_BUFFERS		4
 
-
 /* Raise an error for a failed call with the right SQLSTATE (53100, 58030, 53300 …). */
 extern void kv_io_error(int elevel, int err, const char *path, const char *verb);
 /* The same as ERROR, unless err is 0. */
@@ -382,41 +227,5 @@ extern void kv_io_stats_reset(void);
 extern uint64 kv_machine_memory(const char *groups_path, const char *root);
 /* Bytes of it that are unused at this moment, by processes and by the page cache. */
 extern uint64 kv_machine_idle(const char *groups_path, const char *root);
-
-/* ---- faults and stop points of test builds (fault.c); elsewhere a call site costs nothing ---- */
-#ifdef KVFDW_FAULTS
-/*
- * Count one call of this kind and act on kvfdw.fault.  Returns 0 or the errno
- * with which the call must fail; 'short' halves *len (len may be NULL where a
- * call has no length), 'delay' and 'kill' act at once.  Never raises.
- */
-extern int	kv_fault(KvIoKind kind, Size *len);
-/* Is the last counted call to find other bytes in the page cache?  Then change them. */
-extern bool kv_fault_rots(void);
-extern void kv_fault_rot(char *bytes, int len);
-extern void kv_fault_gucs(void);
-extern bool kv_fault_skips(const char *step);
-extern const char *kv_fault_boot_id(void);	/* NULL: the kernel's own */
-extern int	kv_fault_server_version(void);	/* 0: the server's own */
-extern int	kv_fault_buffer_units(void); /* 0: as the settings say */
-extern int64 kv_fault_space(void);	/* bytes; -1: as the file system says */
-/*
- * Do what kvfdw.stop_points says for this name: nothing, kill this process, wait, or raise.  A
- * wait outside the postmaster serves interrupts.
- */
-extern void kv_stop_point(const char *name);
-#define KV_STOP_POINT(name) kv_stop_point(name)
-#else
-#define kv_fault(kind, len)	(0)
-#define kv_fault_rots() false
-#define kv_fault_rot(bytes, len) ((void) 0)
-#define kv_fault_gucs()		((void) 0)
-#define kv_fault_skips(step) false
-#define kv_fault_boot_id()	((const char *) NULL)
-#define kv_fault_server_version() 0
-#define kv_fault_buffer_units() 0
-#define kv_fault_space() (-1)
-#define KV_STOP_POINT(name) ((void) 0)
-#endif
 
 #endif							/* KV_IO_H */

@@ -30,6 +30,7 @@
 
 #include "engine/io/internal.h"
 #include "engine/io/io.h"
+#include "engine/io/map.h"
 
 volatile sig_atomic_t kv_io_guard_failures = 0;
 

@@ -35,6 +35,7 @@
 #include "engine/engine.h"
 #include "engine/io/internal.h"
 #include "engine/io/io.h"
+#include "engine/io/name.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/interrupt.h"

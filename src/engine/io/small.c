@@ -15,8 +15,10 @@
 #include "common/file_perm.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
+#include "engine/io/fault.h"
 #include "engine/io/internal.h"
 #include "engine/io/io.h"
+#include "engine/io/name.h"
 #include "miscadmin.h"
 #include "utils/pidfile.h"
 

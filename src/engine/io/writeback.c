@@ -24,6 +24,7 @@
 
 #include "engine/io/internal.h"
 #include "engine/io/io.h"
+#include "engine/io/name.h"
 
 #define WRITE_AND_WAIT	(SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | \
 						 SYNC_FILE_RANGE_WAIT_AFTER)

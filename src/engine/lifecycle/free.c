@@ -46,7 +46,9 @@
 #include "utils/timestamp.h"
 
 #include "clock.h"
+#include "engine/io/fault.h"
 #include "engine/io/io.h"
+#include "engine/io/name.h"
 #include "engine/lifecycle/lifecycle.h"
 #include "engine/shard/retired.h"
 #include "engine/shard/shard.h"

@@ -41,7 +41,7 @@
 #include "engine/engine.h"
 #include "engine/format/format.h"
 #include "engine/flush/flush.h"
-#include "engine/io/io.h"
+#include "engine/io/fault.h"
 #include "engine/lifecycle/lifecycle.h"
 #include "engine/restart/restart.h"
 #include "engine/shard/shard.h"

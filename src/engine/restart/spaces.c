@@ -37,7 +37,7 @@
 #include "engine/base/shared.h"
 #include "engine/durable/durable.h"
 #include "engine/format/format.h"
-#include "engine/io/io.h"
+#include "engine/io/fault.h"
 #include "engine/restart/restart.h"
 
 /* Do step 2 in all tablespaces.  False: not in all. */

@@ -39,6 +39,7 @@
 #include "engine/engine.h"
 #include "engine/format/format.h"
 #include "engine/io/io.h"
+#include "engine/io/name.h"
 #include "engine/restart/restart.h"
 
 #define KV_TOKEN_PATH		"kvfdw.id"

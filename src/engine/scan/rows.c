@@ -18,7 +18,7 @@
 #include "engine/engine.h"
 #include "engine/index/memtable.h"
 #include "engine/index/run.h"
-#include "engine/io/io.h"
+#include "engine/io/fault.h"
 #include "engine/scan/internal.h"
 #include "engine/shard/shard.h"
 #include "engine/buffer/buffer.h"

@@ -11,7 +11,7 @@
 #include "storage/spin.h"
 
 #include "engine/engine.h"
-#include "engine/io/io.h"
+#include "engine/io/fault.h"
 #include "engine/shard/shard.h"
 
 #define KV_BACKUPS_RUN	1

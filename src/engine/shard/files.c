@@ -6,7 +6,7 @@
 
 #include "engine/format/format.h"
 #include "engine/index/run.h"
-#include "engine/io/io.h"
+#include "engine/io/name.h"
 #include "engine/shard/shard.h"
 
 int

@@ -25,7 +25,7 @@
 #include "clock.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
-#include "engine/io/io.h"
+#include "engine/io/fault.h"
 #include "engine/shard/retired.h"
 #include "engine/shard/space.h"
 #include "engine/xact/xact.h"

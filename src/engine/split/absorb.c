@@ -17,7 +17,6 @@
 #include "utils/memutils.h"
 
 #include "engine/base/types.h"
-#include "engine/io/io.h"
 #include "engine/buffer/buffer.h"
 #include "engine/split/internal.h"
 #include "engine/xact/xact.h"

@@ -16,8 +16,8 @@
 #include "engine/base/error.h"
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
-#include "engine/io/io.h"
 #include "engine/buffer/buffer.h"
+#include "engine/io/fault.h"
 #include "engine/split/internal.h"
 #include "engine/xact/xact.h"
 

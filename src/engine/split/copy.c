@@ -15,7 +15,7 @@
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/format/format.h"
-#include "engine/io/io.h"
+#include "engine/io/name.h"
 #include "engine/split/copy.h"
 #include "engine/value/value.h"
 #include "engine/xact/xact.h"

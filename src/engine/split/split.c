@@ -26,8 +26,10 @@
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/flush/flush.h"
+#include "engine/io/fault.h"
 #include "engine/io/io.h"
 #include "engine/buffer/buffer.h"
+#include "engine/io/name.h"
 #include "engine/split/copy.h"
 
 /* maximum number of keys in a memtable that is copied while writers wait */

@@ -6,7 +6,9 @@
 
 #include "engine/base/types.h"
 #include "engine/format/format.h"
+#include "engine/io/fault.h"
 #include "engine/io/io.h"
+#include "engine/io/name.h"
 #include "engine/shard/shard.h"
 #include "engine/version/internal.h"
 #include "engine/version/version.h"

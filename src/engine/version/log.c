@@ -14,6 +14,7 @@
 #include "engine/base/types.h"
 #include "engine/format/format.h"
 #include "engine/io/io.h"
+#include "engine/io/name.h"
 #include "engine/version/internal.h"
 #include "engine/version/version.h"
 

@@ -37,7 +37,7 @@
 #include "engine/base/types.h"
 #include "engine/engine.h"
 #include "engine/index/memtable.h"
-#include "engine/io/io.h"
+#include "engine/io/fault.h"
 #include "engine/scan/scan.h"
 #include "engine/shard/shard.h"
 #include "engine/buffer/buffer.h"

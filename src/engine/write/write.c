@@ -43,7 +43,7 @@
 #include "engine/engine.h"
 #include "engine/flush/flush.h"
 #include "engine/index/memtable.h"
-#include "engine/io/io.h"
+#include "engine/io/fault.h"
 #include "engine/shard/dead.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"
