@@ -38,6 +38,8 @@
 #include "utils/typcache.h"
 
 #include "compat.h"
+#include "table/definition.h"
+#include "table/internal.h"
 #include "table/table.h"
 
 #define IMAGE_MAX	(64 * 1024)		/* bytes of a value that the image stores */

@@ -19,6 +19,7 @@
 
 #include "miscadmin.h"
 
+#include "table/internal.h"
 #include "table/table.h"
 
 #define LEAST_VALUE		64		/* shorter values are not tried */

@@ -55,6 +55,8 @@
 #include "utils/syscache.h"
 
 #include "compat.h"
+#include "table/definition.h"
+#include "table/internal.h"
 #include "table/table.h"
 
 typedef enum KvNoteKind

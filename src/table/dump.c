@@ -47,6 +47,8 @@
 #include "utils/typcache.h"
 
 #include "compat.h"
+#include "table/definition.h"
+#include "table/internal.h"
 #include "table/table.h"
 
 /* ---- pg_upgrade ---- */

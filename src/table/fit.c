@@ -40,6 +40,8 @@
 #include "utils/syscache.h"
 
 #include "compat.h"
+#include "table/definition.h"
+#include "table/internal.h"
 #include "table/table.h"
 
 /* ---- columns of a domain or a row type ---- */

@@ -69,6 +69,7 @@
 #include "utils/pg_locale.h"
 
 #include "compat.h"
+#include "table/internal.h"
 #include "table/table.h"
 
 #define STRING_ESCAPE		0x00

@@ -44,6 +44,7 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
+#include "table/internal.h"
 #include "table/table.h"
 
 #define CARRIED_MARK	1		/* refobjsubid of a mark that was made under pg_upgrade */

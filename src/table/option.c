@@ -18,6 +18,7 @@
 #include "utils/varlena.h"
 
 #include "compat.h"
+#include "table/internal.h"
 #include "table/table.h"
 
 #define DEFAULT_SHARDS		1

@@ -17,6 +17,7 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
+#include "table/definition.h"
 #include "table/table.h"
 
 /* ---- rewriting and moving ---- */

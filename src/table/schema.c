@@ -51,6 +51,8 @@
 #include "utils/syscache.h"
 
 #include "compat.h"
+#include "table/definition.h"
+#include "table/internal.h"
 #include "table/schemaimage.h"
 #include "table/table.h"
 

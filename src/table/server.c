@@ -40,6 +40,8 @@
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
+#include "table/definition.h"
+#include "table/internal.h"
 #include "table/table.h"
 
 #define TOLD_TABLES		3		/* an error names so many tables */

@@ -28,6 +28,7 @@
 #include "utils/syscache.h"
 
 #include "compat.h"
+#include "table/internal.h"
 #include "table/table.h"
 
 #define HANDLER_SYMBOL		"kvfdw_handler"

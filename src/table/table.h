@@ -62,15 +62,6 @@ typedef struct KvMissing
 	Datum		value;
 } KvMissing;
 
-/* A column whose type a statement has changed. */
-typedef struct KvRetyped
-{
-	AttrNumber	attnum;
-	Oid			was;			/* its type before, perhaps a domain */
-	int32		typmod;			/* its typmod and collation before */
-	Oid			collation;
-} KvRetyped;
-
 /*
  * KvTable: one foreign table as this backend knows it, built from the
  * relcache, the table options and nothing else; cached per backend and
@@ -122,45 +113,9 @@ typedef struct KvTable
 } KvTable;
 
 /* ---- option.c ---- */
-/* The value of an option in a list as it is written, or NULL. */
-extern const char *kv_option_value(List *options, const char *name);
-/* The options that a foreign table has: its own, and those of its server for which it has none. */
-extern List *kv_table_options(Oid relid);
-extern const char *kv_table_own_option(Oid relid, const char *name);	/* NULL: none */
 /* The value that a foreign table has: its own, else its server's, else NULL. */
 extern const char *kv_table_option(Oid relid, const char *name);
-/*
- * Read the options into table, except "key" and "tablespace", which need more than the options;
- * ERROR (22023) if one is wrong.
- */
-extern void kv_table_read_options(KvTable *table, List *options);
-/*
- * The columns that an option "key" names, split by SQL's rules for identifiers; ERROR (22023) if it
- * is no such list.
- */
-extern List *kv_key_option_columns(const char *value);
-extern bool kv_attribute_exists(Oid relid, AttrNumber attnum);	/* and is not dropped */
-/* Is a column of one of our tables part of its key, by the catalog as it is now? */
-extern bool kv_is_key_column(Oid relid, AttrNumber attnum);
 extern const char *const kv_wal_level_names[];
-
-/* ---- server.c ---- */
-/*
- * Before CREATE FOREIGN TABLE: adds to the statement the options "wal" and "tablespace" of the
- * server, if it is ours and has them, and the statement has not.  Locks the server until COMMIT.
- */
-extern void kv_server_complete(CreateForeignTableStmt *statement);
-/*
- * A table was created or its options were set: if it has no own "wal" or no own "tablespace",
- * locks its server until COMMIT against a change of these.
- */
-extern void kv_server_hold(Oid relid);
-/*
- * A server was created or altered, and had these options before.  If its "wal" or "tablespace"
- * has changed: ERROR (55000) if tables have none of their own, (42704, 22023) if no table can
- * have the tablespace.  Does nothing if the server is gone or not ours.
- */
-extern void kv_server_check(Oid serverid, List *before);
 
 /* ---- table.c ---- */
 /*
@@ -168,20 +123,13 @@ extern void kv_server_check(Oid serverid, List *before);
  * relation.  ERROR if the table's options do not fit its columns.
  */
 extern KvTable *kv_table_get(Relation rel);
-/*
- * Build a KvTable that is not cached, in a context below the current one, for the columns in
- * desc.
- */
-extern KvTable *kv_table_build(Relation rel, TupleDesc desc);
 /* As kv_table_get, for a table the caller has locked but not opened. */
 extern KvTable *kv_table_get_by_oid(Oid relid);
 /* The attribute of that name, or NULL. */
 extern Form_pg_attribute kv_find_attribute(TupleDesc desc, const char *name);
 extern bool kv_key_columns_exist(Relation rel);	/* all that its option names */
-extern bool kv_has_key_candidate(Relation rel); /* a column that could be part of a key */
 extern bool kv_is_foreign_table(Oid relid);	/* is it a table of ours?  false for an OID that does
 											 * not exist */
-extern bool kv_is_handler(Oid function);	/* does it belong to this library? */
 extern List *kv_foreign_tables(void);	/* all of this database, of whatever wrapper */
 /* In _PG_init: registers the callbacks that keep cached KvTables up to date. */
 extern void kv_table_init(void);
@@ -194,38 +142,11 @@ extern void kv_table_init(void);
  * and kv_tuple_decode.  The caller holds a lock on the relation.
  */
 extern KvStore *kv_table_store(Relation rel, bool create);
-/* The table's store if rows may have been written to it, else NULL.  Completes its image. */
-extern KvStore *kv_table_written_store(Relation rel);
-/* Can the table's rows, if there are any, be read with the types of its columns? */
-extern bool kv_table_columns_fit(Relation rel);
-/*
- * Check a key that may just have been changed, with AccessExclusiveLock.  If the table has rows
- * with another key the change is refused, else the table gets a new store.
- */
-extern void kv_table_fit_key(Relation rel);
-/*
- * Set what older rows have in columns just added, with AccessExclusiveLock: a list of
- * KvMissing.
- */
-extern void kv_table_set_missing(Relation rel, List *added);
 /*
  * TRUNCATE: create a new store with the table's present definition, whatever the old one was
  * written with.  Every backend checks the store again.
  */
 extern void kv_table_truncate(Relation rel);
-/*
- * Begin to rewrite all rows, with AccessExclusiveLock: returns a new, empty store of the table.
- * It has the schema image of the old store; !same_schema: it has none.
- */
-extern KvStore *kv_table_renew(Relation rel, KvStore *store, bool same_schema);
-/*
- * The types of columns (KvRetyped) were changed, with AccessExclusiveLock.  Returns the store
- * whose rows have to be converted, or NULL.  Sets each KvRetyped.was to the type with which
- * rows are to be read.
- */
-extern KvStore *kv_table_store_to_convert(Relation rel, List *retyped);
-/* The table as it was, with which rows of that store are to be read.  Palloc'd. */
-extern const KvTable *kv_table_before(Relation rel, KvStore *store, List *retyped);
 
 /*
  * While rows are rewritten, functions that compute their new values still find the table's rows
@@ -252,111 +173,22 @@ extern KvStore *kv_table_read(Relation rel, Snapshot snapshot);
  */
 extern void kv_table_apply_options(Oid relid);
 
-typedef void (*KvEachRow) (ExprContext *econtext, const KvRow *row, void *arg);
-
-/*
- * Call each for all rows of a store that the snapshot sees, in the estate's per-tuple memory,
- * with the row in the context's scan slot.  Values are read only if want_values.
- */
-extern void kv_table_each_row(const KvTable *table, KvStore *store, Snapshot snapshot,
-							  bool want_values, KvScanOrder order, EState *estate,
-							  KvEachRow each, void *arg);
-
 /* ---- tablespace.c ---- */
-/* The tablespace of a table's values, InvalidOid: the data directory. */
-extern Oid	kv_tablespace_of(Oid relid);
-/* ERROR (42704, 22023) if no table can have its values in a tablespace of this name. */
-extern void kv_tablespace_check_name(const char *name);
-/*
- * A table was created or its options were set: may its values be stored in the tablespace?
- * Records the tablespace.  ERROR: 42501, 42704, 22023, 0A000.
- */
-extern void kv_tablespace_check(Oid relid);
 /*
  * No table has the tablespace any more: ERROR (55000) if value files of a table are still to be
  * moved out of it, even if there are none yet.
  */
 extern void kv_tablespace_require_left(Oid tablespace);
-/*
- * The detail for a tablespace that cannot be dropped because it is not empty; NULL: there is
- * none.
- */
-extern char *kv_tablespace_use(const char *name);
-
-/* ---- added.c ---- */
-/*
- * The caller of these functions holds AccessExclusiveLock.  Columns were added to a table, or
- * stored generated ones have got another expression: make its rows show what they would on
- * heap.
- */
-extern void kv_columns_added(Relation rel, List *attnums);
-/*
- * The types of columns (KvRetyped) were changed, and columns added by the same statement.  If
- * rows cannot be read as the new types, rewrites all of them as both say, and returns true;
- * ERROR (42804) if there are rows and no cast, (42P16) if a key would become another one.
- */
-extern bool kv_columns_converted(Relation rel, List *retyped, List *added);
-/* Rows can be read as the new types: fit the values to the new length or precision. */
-extern void kv_columns_retyped(Relation rel, List *attnums);
-
-/* ---- fit.c ---- */
-/*
- * These functions note, in a statement's list, the checks that rows need: a constraint that was
- * created or validated, of any table or domain; a column that must not be NULL;
- */
-extern void kv_fit_constraint(List **fits, Oid constraint);
-extern void kv_fit_not_null(List **fits, Oid relid, AttrNumber attnum);
-/* a virtual generated column with a new expression, where it must not be NULL; */
-extern void kv_fit_generated(List **fits, Oid relid, AttrNumber attnum);
-/* a new parent of a table, and the rows that its default partition no longer accepts; */
-extern void kv_fit_inherited(List **fits, Oid child);
-/*
- * and a constraint (InvalidOid: NOT NULL) of a domain, for columns of it and of domains over
- * it.  Takes ShareLock on their tables until the transaction ends.
- */
-extern void kv_fit_domain(List **fits, Oid domain, Oid constraint);
-/* Read the rows at the end of the statement; ERROR if one does not satisfy a check. */
-extern void kv_fit_rows(List *fits);
-/*
- * The type of a column of a relation, or of an attribute of a composite type, was changed:
- * 0A000 if a column of one of our tables has values of that row type, or values that contain
- * them.
- */
-extern void kv_rowtype_require_unused(Oid relid);
 
 /* ---- mark.c ---- */
-extern bool kv_mark_exists(Oid relid);	/* is the table marked as one that has data? */
-/* marks it in this transaction, whether it is marked or not; see mark.c */
-extern void kv_mark_make(Oid relid);
-extern void kv_mark_ensure(KvTable *table);	/* before rows are written, after the store was made */
-/*
- * May the rows of a table be read?  False: the library is not preloaded, and there are no rows.
- * ERROR if it is not preloaded and there may be rows.
- */
-extern bool kv_mark_allows_reading(Oid relid);
 /*
  * Called at the end of the transaction.  PREPARE counts as a rollback, because the fate of its
  * marks is not known.
  */
 extern void kv_mark_at_end(bool commit);
 extern void kv_mark_at_subxact_abort(void);	/* marks may be rolled back, so all are checked again */
-KV_NORETURN extern void kv_mark_raise_missing(Oid relid);	/* it is marked, and has no store */
-/* with any definition; ERROR if the rows are missing */
-extern bool kv_table_has_rows(Relation rel);
 
 /* ---- key.c: memcmp order of encoded keys is SQL order ---- */
-/*
- * Can a column of this type be part of a key?  If so, *kind is its encoding.  *lossy is for a
- * column without a typmod.  Looks through domains.
- */
-extern bool kv_key_type_supported(Oid typid, KvKeyKind *kind, bool *lossy);
-/*
- * Describe a table's column as a key column; typid and typmod become those of
- * a domain's base type.  Returns false if its type is not supported; raises
- * 0A000 if its collation is not.
- */
-extern bool kv_key_column_init(KvKeyColumn *column, Form_pg_attribute att);
-extern int	kv_key_kind_width(KvKeyKind kind);	/* encoded bytes; 0: they vary */
 /*
  * Append one column's encoding.  last: it is the last column of the whole
  * key.  The value is of the column's (base) type.
@@ -369,13 +201,6 @@ extern void kv_key_encode_column(StringInfo buf, const KvKeyColumn *column,
  */
 extern void kv_key_encode_slot(const KvTable *table, TupleTableSlot *slot,
 							   StringInfo buf);
-/*
- * Fill values and nulls, both indexed by attnum - 1, with the key columns that the key encodes
- * exactly; lossy ones stay or become NULL and are left to the value.  Pass-by-reference datums
- * are palloc'd.  Raises XX001 for a malformed key.
- */
-extern void kv_key_decode(const KvTable *table, const uint8 *key, int keylen,
-						  Datum *values, bool *nulls);
 /*
  * Turn a prefix into the smallest byte string that is greater than every
  * string with that prefix.  Returns false, with buf empty, if there is none
@@ -413,11 +238,6 @@ extern KvForm kv_value_compress(const KvTable *table, KvForm form, const char **
  */
 extern Size kv_value_length(const KvRow *row);
 /*
- * Decompress a row's value into *plain, palloc'd, with a header.  False: the bytes are invalid.
- * Never reads or writes outside of the value and the palloc'd memory.
- */
-extern bool kv_value_decompress(const KvRow *row, KvRow *plain);
-/*
  * Fill values and nulls, both indexed by attnum - 1, with a row of the table.
  * Without want_value, all columns but the exact key columns are NULL.
  * Pass-by-reference datums are palloc'd, or point into the row or the table.  Raises
@@ -428,12 +248,6 @@ extern void kv_tuple_decode(const KvTable *table, const KvRow *row,
 /* As kv_tuple_decode, for a caller that knows the key: the exact key columns are NULL. */
 extern void kv_tuple_decode_value(const KvTable *table, const KvRow *row, Datum *values,
 								  bool *nulls);
-/*
- * Copy the first bytes of a value's uncompressed form, at most room; returns how many.  Returns
- * 0 if the value cannot be decompressed.
- */
-extern Size kv_value_begin(KvForm form, const char *value, Size len, char *to, Size room);
-
 /*
  * Describes how to find a column of 8 bytes in stored values without the table: the columns
  * before it, and itself.  It stays valid for rows that have later columns.
@@ -490,10 +304,5 @@ extern void kv_ddl_at_subxact_abort(SubTransactionId subid);	/* drops the notes 
  * for a column that cannot be transferred.
  */
 extern void kv_dump_first_commit(void);
-/*
- * Under pg_upgrade in the new server, when a table has been created: marks it.  ERROR (0A000)
- * for a column that cannot be transferred.
- */
-extern void kv_upgrade_arrive(Oid relid);
 
 #endif							/* KV_TABLE_H */

@@ -36,6 +36,7 @@
 #include "utils/lsyscache.h"
 
 #include "compat.h"
+#include "table/internal.h"
 #include "table/table.h"
 
 #define TUPLE_HAS_NULLS		0x0001
