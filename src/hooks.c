@@ -21,6 +21,8 @@
 #include "utils/fmgroids.h"
 #include "utils/memutils.h"
 
+#include "engine/engine.h"
+#include "engine/store.h"
 #include "table/table.h"
 
 static object_access_hook_type previous_object_access = NULL;

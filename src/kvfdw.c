@@ -16,6 +16,7 @@
 
 #include "admission/admission.h"
 #include "compat.h"
+#include "engine/engine.h"
 #include "fdw/fdw.h"
 #include "memcached/memcached.h"
 #include "register.h"

@@ -35,7 +35,7 @@ extern void kv_statistics_look_again(List *stores);
  * Keeps the value cache and the second tier warm across a clean restart: a file records their
  * contents.  The file is a hint.  It may be missing, damaged, old or another server's: blocks that
  * are read for it are verified when they are used (I 4).
- * Errors: none, except for kv_store_prewarm, which engine.h declares.
+ * Errors: none, except for kv_store_prewarm, which maintenance.h declares.
  */
 /*
  * In the maintainer, when it is told to end: if the server stops, write the file, with the

@@ -17,6 +17,8 @@
 #include "engine/format/format.h"
 #include "engine/io/fault.h"
 #include "engine/io/io.h"
+#include "engine/maintenance.h"
+#include "engine/rows.h"
 #include "engine/shard/retired.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"

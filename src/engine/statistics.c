@@ -28,8 +28,8 @@
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/base/worker.h"
-#include "engine/engine.h"
 #include "engine/io/fault.h"
+#include "engine/maintenance.h"
 #include "engine/shard/shard.h"
 #include "engine/maintainer.h"
 

@@ -57,6 +57,9 @@
 
 #include "clock.h"
 #include "compat.h"
+#include "engine/engine.h"
+#include "engine/maintenance.h"
+#include "engine/rows.h"
 #include "fdw/fdw.h"
 
 /* ---- ANALYZE of a table ---- */

@@ -38,6 +38,8 @@
 #include "utils/memutils.h"
 
 #include "compat.h"
+#include "engine/engine.h"
+#include "engine/rows.h"
 #include "fdw/fdw.h"
 
 /* What the upper path stores in the grouped relation's fdw_private. */

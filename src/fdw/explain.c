@@ -12,6 +12,7 @@
 #include "utils/ruleutils.h"
 
 #include "compat.h"
+#include "engine/rows.h"
 #include "fdw/fdw.h"
 
 #include KV_EXPLAIN_STATE_HEADER

@@ -10,6 +10,7 @@
 #define KV_FDW_H
 
 #include "compat.h"
+#include "engine/rows.h"
 #include "table/table.h"
 
 #include "nodes/execnodes.h"

@@ -24,6 +24,9 @@
 
 #include "admission/admission.h"
 #include "compat.h"
+#include "engine/engine.h"
+#include "engine/maintenance.h"
+#include "engine/rows.h"
 #include "memcached/memcached.h"
 #include "report.h"
 #include "table/table.h"

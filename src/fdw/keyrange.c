@@ -23,6 +23,7 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
+#include "engine/rows.h"
 #include "fdw/fdw.h"
 
 #define KV_SHORT_KEY	64		/* bytes of a key and its terminator that fit without growing */

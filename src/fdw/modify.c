@@ -36,6 +36,8 @@
 #include "utils/syscache.h"
 
 #include "compat.h"
+#include "engine/engine.h"
+#include "engine/rows.h"
 #include "fdw/modify.h"
 
 /* The resjunk column with the old row of a DELETE, for RETURNING. */

@@ -5,6 +5,7 @@
 #ifndef KV_MODIFY_H
 #define KV_MODIFY_H
 
+#include "engine/rows.h"
 #include "fdw/fdw.h"
 
 #include "nodes/lockoptions.h"

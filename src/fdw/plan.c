@@ -37,6 +37,9 @@
 #include "utils/lsyscache.h"
 
 #include "compat.h"
+#include "engine/engine.h"
+#include "engine/maintenance.h"
+#include "engine/rows.h"
 #include "fdw/fdw.h"
 
 /* In ranges of so many rows or more, it matters whether values are scattered. */

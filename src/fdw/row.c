@@ -18,6 +18,8 @@
 #include "utils/snapmgr.h"
 
 #include "compat.h"
+#include "engine/engine.h"
+#include "engine/rows.h"
 #include "fdw/modify.h"
 
 /* ---- checking and writing ---- */

@@ -44,6 +44,8 @@
 #include "utils/snapmgr.h"
 
 #include "compat.h"
+#include "engine/engine.h"
+#include "engine/rows.h"
 #include "fdw/fdw.h"
 
 /* Keys that the engine gets at once: bounds memory, and is enough for its deepest queue. */

@@ -38,6 +38,7 @@
 #include "utils/snapmgr.h"
 
 #include "compat.h"
+#include "engine/rows.h"
 #include "fdw/modify.h"
 
 /* A RETURNING list of core's, evaluated with an old row. */

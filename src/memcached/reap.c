@@ -20,6 +20,7 @@
  * The reaper has the privileges of kvfdw.memcached_role: without DELETE a table's rows stay.
  */
 #include "memcached/memcached.h"
+#include "engine/rows.h"
 #include "memcached/batch/batch.h"
 
 #include "clock.h"

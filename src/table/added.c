@@ -38,6 +38,10 @@
 #include "utils/typcache.h"
 
 #include "compat.h"
+#include "engine/engine.h"
+#include "engine/maintenance.h"
+#include "engine/rows.h"
+#include "engine/store.h"
 #include "table/definition.h"
 #include "table/internal.h"
 #include "table/table.h"

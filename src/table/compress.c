@@ -19,6 +19,7 @@
 
 #include "miscadmin.h"
 
+#include "engine/rows.h"
 #include "table/internal.h"
 #include "table/table.h"
 

@@ -55,6 +55,7 @@
 #include "utils/syscache.h"
 
 #include "compat.h"
+#include "engine/engine.h"
 #include "table/definition.h"
 #include "table/internal.h"
 #include "table/table.h"

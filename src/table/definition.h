@@ -17,7 +17,7 @@
 #include "utils/rel.h"
 #include "utils/snapshot.h"
 
-#include "engine/engine.h"
+#include "engine/rows.h"
 #include "table/table.h"
 
 /* A column whose type a statement has changed. */

@@ -47,6 +47,9 @@
 #include "utils/typcache.h"
 
 #include "compat.h"
+#include "engine/engine.h"
+#include "engine/maintenance.h"
+#include "engine/store.h"
 #include "table/definition.h"
 #include "table/internal.h"
 #include "table/table.h"

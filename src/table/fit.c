@@ -40,6 +40,7 @@
 #include "utils/syscache.h"
 
 #include "compat.h"
+#include "engine/rows.h"
 #include "table/definition.h"
 #include "table/internal.h"
 #include "table/table.h"

@@ -13,7 +13,7 @@
 #include "utils/rel.h"
 
 #include "compat.h"
-#include "engine/engine.h"
+#include "engine/rows.h"
 #include "table/table.h"
 
 /* ---- option.c ---- */

@@ -44,6 +44,9 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
+#include "engine/engine.h"
+#include "engine/rows.h"
+#include "engine/store.h"
 #include "table/internal.h"
 #include "table/table.h"
 

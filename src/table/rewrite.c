@@ -17,6 +17,9 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
+#include "engine/maintenance.h"
+#include "engine/rows.h"
+#include "engine/store.h"
 #include "table/definition.h"
 #include "table/table.h"
 

@@ -51,6 +51,8 @@
 #include "utils/syscache.h"
 
 #include "compat.h"
+#include "engine/engine.h"
+#include "engine/store.h"
 #include "table/definition.h"
 #include "table/internal.h"
 #include "table/schemaimage.h"

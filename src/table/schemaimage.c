@@ -10,6 +10,7 @@
 #include "utils/rel.h"
 
 #include "compat.h"
+#include "engine/store.h"
 #include "table/schemaimage.h"
 
 #define SCHEMA_VERSION		1

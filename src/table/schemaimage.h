@@ -18,7 +18,7 @@
 #include "utils/rel.h"
 
 #include "compat.h"
-#include "engine/engine.h"
+#include "engine/store.h"
 
 typedef struct KvSchemaKey
 {

@@ -40,6 +40,8 @@
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
+#include "engine/engine.h"
+#include "engine/store.h"
 #include "table/definition.h"
 #include "table/internal.h"
 #include "table/table.h"

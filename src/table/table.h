@@ -23,7 +23,8 @@
 #include "utils/rel.h"
 
 #include "compat.h"
-#include "engine/engine.h"
+
+#include "engine/rows.h"
 
 #define KV_NOT_STORED	0		/* as an attlen */
 #define KV_MAX_PREFIX	250		/* bytes of a memcached key, so a prefix has fewer */

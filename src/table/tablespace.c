@@ -37,6 +37,8 @@
 #include "utils/lsyscache.h"
 
 #include "compat.h"
+#include "engine/engine.h"
+#include "engine/store.h"
 #include "table/definition.h"
 #include "table/internal.h"
 #include "table/table.h"

@@ -36,6 +36,7 @@
 #include "utils/lsyscache.h"
 
 #include "compat.h"
+#include "engine/rows.h"
 #include "table/internal.h"
 #include "table/table.h"
 

@@ -51,6 +51,7 @@
 #include "engine/cache/cache.h"
 #include "engine/format/format.h"
 #include "engine/io/name.h"
+#include "engine/maintenance.h"
 #include "engine/shard/shard.h"
 
 #define KV_MAGIC_BUFFER_FILE		0x4b564d47 /* "KVMG" */

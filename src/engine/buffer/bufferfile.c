@@ -46,6 +46,7 @@
 #include "engine/io/io.h"
 #include "engine/io/map.h"
 #include "engine/io/name.h"
+#include "engine/maintenance.h"
 
 /* ---- units ---- */
 

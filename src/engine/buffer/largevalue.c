@@ -31,6 +31,7 @@
 #include "engine/io/fault.h"
 #include "engine/io/io.h"
 #include "engine/io/name.h"
+#include "engine/maintenance.h"
 #include "engine/shard/retired.h"
 #include "engine/shard/shard.h"
 #include "engine/buffer/buffer.h"

@@ -37,6 +37,7 @@
 #include "engine/base/types.h"
 #include "engine/cache/internal.h"
 #include "engine/io/io.h"
+#include "engine/rows.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"
 #include "engine/value/value.h"

@@ -43,6 +43,8 @@
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/cache/internal.h"
+#include "engine/maintenance.h"
+#include "engine/rows.h"
 
 #define KV_BLOCK_WAYS	8
 #define KV_BLOCK_GHOSTS	8

@@ -21,7 +21,8 @@
 
 #include "engine/base/types.h"
 #include "engine/cache/reader.h"
-#include "engine/engine.h"
+#include "engine/maintenance.h"
+#include "engine/rows.h"
 
 /* ---- start: as in the table of start.c ---- */
 extern void kv_source_gucs(void);	/* defines the settings of all caches */

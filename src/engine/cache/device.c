@@ -10,9 +10,12 @@
 
 #include "engine/base/types.h"
 #include "engine/cache/internal.h"
+#include "engine/engine.h"
 #include "engine/format/format.h"
 #include "engine/io/fault.h"
 #include "engine/io/io.h"
+#include "engine/maintenance.h"
+#include "engine/rows.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"
 #include "engine/value/value.h"

@@ -7,6 +7,8 @@
 #include "engine/base/hash.h"
 #include "engine/base/shared.h"
 #include "engine/cache/frame.h"
+#include "engine/maintenance.h"
+#include "engine/rows.h"
 
 #define KV_FRAME_STEPS	16		/* maximum length of a chain that a reader follows */
 

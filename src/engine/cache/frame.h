@@ -17,7 +17,8 @@
 #include "storage/lwlock.h"
 
 #include "engine/base/types.h"
-#include "engine/engine.h"
+#include "engine/maintenance.h"
+#include "engine/rows.h"
 
 #define KV_FRAME_BLOCKS	16
 #define KV_FRAME_SIZE	(KV_FRAME_BLOCKS * KV_BLOCK)

@@ -14,7 +14,8 @@
 
 #include "engine/base/types.h"
 #include "engine/cache/cache.h"
-#include "engine/engine.h"
+#include "engine/maintenance.h"
+#include "engine/rows.h"
 
 /* What a cache does; NULL: nothing.  Each is called as one of the same name in cache.h. */
 typedef struct KvCache

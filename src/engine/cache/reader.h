@@ -12,7 +12,7 @@
 #include "utils/palloc.h"
 
 #include "engine/base/types.h"
-#include "engine/engine.h"
+#include "engine/rows.h"
 
 #define KV_WINDOW_SIZE	(256 * 1024)
 #define KV_WINDOW_BLOCKS (KV_WINDOW_SIZE / KV_BLOCK)

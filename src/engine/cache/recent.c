@@ -25,6 +25,8 @@
 #include "engine/base/wait.h"
 #include "engine/cache/frame.h"
 #include "engine/cache/internal.h"
+#include "engine/maintenance.h"
+#include "engine/rows.h"
 
 static int	recent_cache_mb;
 

@@ -16,6 +16,8 @@
 #include "engine/base/worker.h"
 #include "engine/cache/internal.h"
 #include "engine/cache/window.h"
+#include "engine/maintenance.h"
+#include "engine/rows.h"
 #include "engine/shard/shard.h"
 #include "engine/value/value.h"
 

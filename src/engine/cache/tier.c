@@ -51,10 +51,11 @@
 #include "engine/base/worker.h"
 #include "engine/cache/frame.h"
 #include "engine/cache/internal.h"
-#include "engine/engine.h"
 #include "engine/io/fault.h"
 #include "engine/io/io.h"
 #include "engine/io/name.h"
+#include "engine/maintenance.h"
+#include "engine/rows.h"
 #include "engine/shard/shard.h"
 #include "register.h"
 

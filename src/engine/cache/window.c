@@ -13,7 +13,7 @@
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/cache/window.h"
-#include "engine/engine.h"
+#include "engine/maintenance.h"
 
 KvWindowCache *kv_window_cache;
 KvWindow   *kv_windows;

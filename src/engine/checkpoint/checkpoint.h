@@ -11,7 +11,7 @@
 #include "storage/spin.h"
 
 #include "engine/base/types.h"
-#include "engine/engine.h"
+#include "engine/maintenance.h"
 
 typedef struct KvCheckpointer
 {

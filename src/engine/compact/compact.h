@@ -32,7 +32,6 @@
 #define KV_COMPACT_H
 
 #include "engine/base/types.h"
-#include "engine/engine.h"
 
 typedef enum KvJobAim
 {

@@ -43,6 +43,7 @@
 #include "engine/io/fault.h"
 #include "engine/io/io.h"
 #include "engine/io/name.h"
+#include "engine/maintenance.h"
 #include "engine/shard/space.h"
 
 /* ---- the walk over the runs ---- */

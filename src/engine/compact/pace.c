@@ -33,9 +33,9 @@
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/compact/internal.h"
-#include "engine/engine.h"
 #include "engine/io/fault.h"
 #include "engine/io/io.h"
+#include "engine/maintenance.h"
 #include "engine/shard/space.h"
 
 #define KV_PACE_STEP	((uint64) 1024 * 1024)

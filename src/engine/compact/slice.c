@@ -40,6 +40,7 @@
 #include "engine/cache/cache.h"
 #include "engine/compact/internal.h"
 #include "engine/io/io.h"
+#include "engine/maintenance.h"
 #include "engine/value/value.h"
 
 /* The location of a value at its new address. */

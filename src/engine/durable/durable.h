@@ -13,9 +13,9 @@
 
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
-#include "engine/engine.h"
 #include "engine/format/format.h"
 #include "engine/io/name.h"
+#include "engine/maintenance.h"
 #include "engine/shard/shard.h"
 #include "engine/version/version.h"
 #include "engine/xact/xact.h"

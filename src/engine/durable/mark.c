@@ -64,6 +64,7 @@
 #include "engine/flush/flush.h"
 #include "engine/io/fault.h"
 #include "engine/io/name.h"
+#include "engine/maintenance.h"
 #include "engine/shard/retired.h"
 #include "engine/shard/shard.h"
 #include "engine/buffer/buffer.h"

@@ -34,6 +34,7 @@
 #include "engine/flush/flush.h"
 #include "engine/flush/internal.h"
 #include "engine/index/memtable.h"
+#include "engine/rows.h"
 #include "engine/shard/shard.h"
 #include "engine/xact/xact.h"
 

@@ -19,7 +19,6 @@
 #include "engine/base/shared.h"
 #include "engine/base/key.h"
 #include "engine/base/types.h"
-#include "engine/engine.h"
 #include "engine/index/memtable.h"
 
 #define KV_NODE_FANOUT	64

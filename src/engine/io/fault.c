@@ -41,6 +41,7 @@
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/base/worker.h"
+#include "engine/engine.h"
 #include "engine/io/fault.h"
 #include "engine/io/internal.h"
 #include "engine/io/io.h"

@@ -12,6 +12,8 @@
 #ifndef KV_IO_FAULT_H
 #define KV_IO_FAULT_H
 
+#include "engine/engine.h"
+
 #ifdef KVFDW_FAULTS
 /* Does kvfdw.skip name this step? */
 extern bool kv_fault_skips(const char *step);

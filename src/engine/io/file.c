@@ -34,6 +34,7 @@
 #include "common/file_perm.h"
 #include "compat.h"
 #include "engine/base/types.h"
+#include "engine/engine.h"
 #include "engine/io/fault.h"
 #include "engine/io/internal.h"
 #include "engine/io/io.h"

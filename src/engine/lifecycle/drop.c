@@ -46,6 +46,7 @@
 #include "engine/shard/dead.h"
 #include "engine/shard/retired.h"
 #include "engine/shard/shard.h"
+#include "engine/store.h"
 #include "engine/value/value.h"
 #include "engine/xact/xact.h"
 

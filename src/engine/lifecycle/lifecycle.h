@@ -42,7 +42,7 @@ extern KvStore *kv_store_make(const KvStoreKey *key, const KvStoreShape *shape,
 /* Redo: a store was removed, unless another one has its key now. */
 extern void kv_generation_remove(const KvStoreKey *key, uint64 id);
 
-/* ---- open.c: the table file; kv_store_get_schema and kv_store_set_schema are in engine.h ---- */
+/* ---- open.c: the table file; kv_store_get_schema and kv_store_set_schema: engine/store.h ---- */
 /*
  * When its creator has committed, remove the creator from the table file, so that clog may
  * forget it.

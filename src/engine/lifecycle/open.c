@@ -19,10 +19,10 @@
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/buffer/buffer.h"
-#include "engine/engine.h"
 #include "engine/format/format.h"
 #include "engine/lifecycle/lifecycle.h"
 #include "engine/shard/shard.h"
+#include "engine/store.h"
 #include "engine/xact/xact.h"
 
 /* ---- the table file ---- */

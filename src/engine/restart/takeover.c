@@ -36,11 +36,11 @@
 #include "engine/base/hash.h"
 #include "engine/base/shared.h"
 #include "engine/durable/durable.h"
-#include "engine/engine.h"
 #include "engine/format/format.h"
 #include "engine/io/io.h"
 #include "engine/io/name.h"
 #include "engine/restart/restart.h"
+#include "engine/store.h"
 
 #define KV_TOKEN_PATH		"kvfdw.id"
 #define KV_TOKEN_FORMAT		"kvfdw directory " UINT64_FORMAT " taken over %u times\n"

@@ -50,6 +50,7 @@
 #include "engine/base/error.h"
 #include "engine/base/types.h"
 #include "engine/durable/durable.h"
+#include "engine/engine.h"
 #include "engine/format/format.h"
 #include "engine/io/fault.h"
 #include "engine/io/name.h"

@@ -17,6 +17,7 @@
 #include "engine/base/types.h"
 #include "engine/cache/cache.h"
 #include "engine/io/fault.h"
+#include "engine/rows.h"
 #include "engine/scan/internal.h"
 #include "engine/shard/shard.h"
 #include "engine/buffer/buffer.h"

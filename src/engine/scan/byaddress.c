@@ -31,7 +31,7 @@
 #include "compat.h"
 #include "engine/base/types.h"
 #include "engine/cache/reader.h"
-#include "engine/engine.h"
+#include "engine/rows.h"
 #include "engine/scan/internal.h"
 #include "engine/shard/shard.h"
 #include "engine/buffer/buffer.h"

@@ -17,8 +17,9 @@
 
 #include "engine/base/key.h"
 #include "engine/base/types.h"
-#include "engine/engine.h"
 #include "engine/index/run.h"
+#include "engine/maintenance.h"
+#include "engine/rows.h"
 #include "engine/scan/internal.h"
 #include "engine/shard/shard.h"
 

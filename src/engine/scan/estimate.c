@@ -19,9 +19,9 @@
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/cache/reader.h"
-#include "engine/engine.h"
 #include "engine/index/memtable.h"
 #include "engine/index/run.h"
+#include "engine/rows.h"
 #include "engine/scan/internal.h"
 #include "engine/shard/shard.h"
 

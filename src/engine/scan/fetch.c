@@ -24,6 +24,8 @@
 #include "engine/index/memtable.h"
 #include "engine/index/run.h"
 #include "engine/io/io.h"
+#include "engine/maintenance.h"
+#include "engine/rows.h"
 #include "engine/scan/internal.h"
 #include "engine/scan/scan.h"
 #include "engine/shard/shard.h"

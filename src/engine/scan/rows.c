@@ -15,10 +15,11 @@
 
 #include "engine/base/key.h"
 #include "engine/base/types.h"
-#include "engine/engine.h"
 #include "engine/index/memtable.h"
 #include "engine/index/run.h"
 #include "engine/io/fault.h"
+#include "engine/maintenance.h"
+#include "engine/rows.h"
 #include "engine/scan/internal.h"
 #include "engine/shard/shard.h"
 #include "engine/buffer/buffer.h"

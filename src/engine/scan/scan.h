@@ -1,6 +1,6 @@
 /*
  * scan.h
- *		Functions of scans for other modules; the scans themselves are declared in engine.h.
+ *		Functions of scans for other modules; the scans themselves are declared in engine/rows.h.
  *
  * Locks: callers hold none, and none is held on return: a value may be read from the device.
  */
@@ -8,7 +8,7 @@
 #define KV_SCAN_H
 
 #include "engine/base/types.h"
-#include "engine/engine.h"
+#include "engine/rows.h"
 
 /*
  * Reads the value of a version, palloc'd, wherever it is now; the row's key is the caller's.

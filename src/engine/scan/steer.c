@@ -27,6 +27,7 @@
 
 #include "engine/base/types.h"
 #include "engine/cache/reader.h"
+#include "engine/rows.h"
 #include "engine/scan/internal.h"
 #include "engine/shard/shard.h"
 #include "engine/buffer/buffer.h"

@@ -29,6 +29,7 @@
 #include "engine/base/types.h"
 #include "engine/index/memtable.h"
 #include "engine/index/run.h"
+#include "engine/rows.h"
 #include "engine/scan/internal.h"
 #include "engine/shard/dead.h"
 #include "engine/shard/shard.h"

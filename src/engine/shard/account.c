@@ -21,6 +21,7 @@
 #include "engine/base/wait.h"
 #include "engine/base/worker.h"
 #include "engine/shard/space.h"
+#include "engine/store.h"
 
 KvCompactor *kv_compactor = NULL;
 

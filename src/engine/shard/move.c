@@ -47,6 +47,7 @@
 #include "engine/io/name.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"
+#include "engine/store.h"
 #include "engine/xact/xact.h"
 
 /* flag in KvStore.move_to, set with the tablespace */

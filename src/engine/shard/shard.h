@@ -32,10 +32,10 @@
 
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
-#include "engine/engine.h"
 #include "engine/format/format.h"
 #include "engine/index/memtable.h"
 #include "engine/index/run.h"
+#include "engine/maintenance.h"
 #include "engine/shard/parts.h"
 #include "engine/xact/xact.h"
 
@@ -464,7 +464,7 @@ extern void kv_value_files_use(KvShard *shard, const KvFileList *other);
 extern void kv_shard_describe(const KvShard *shard, KvFileList *listed);
 extern void kv_value_files_free(KvShard *shard); /* no process uses the shard any more */
 
-/* ---- move.c; kv_store_follow and others are in engine.h ---- */
+/* ---- move.c; kv_store_follow and others are in engine/store.h ---- */
 /* COMMIT: notes that the store is to follow to this tablespace.  Neither raises nor allocates. */
 extern void kv_move_want(const KvStoreKey *key, Oid tablespace);
 /* Makes the store follow, if that is noted; false: it is not.  On ERROR it stays noted. */

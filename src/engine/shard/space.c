@@ -26,6 +26,7 @@
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/io/fault.h"
+#include "engine/maintenance.h"
 #include "engine/shard/retired.h"
 #include "engine/shard/space.h"
 #include "engine/xact/xact.h"

@@ -18,6 +18,7 @@
 
 #include "engine/base/types.h"
 #include "engine/buffer/buffer.h"
+#include "engine/maintenance.h"
 #include "engine/split/internal.h"
 #include "engine/xact/xact.h"
 

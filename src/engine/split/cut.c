@@ -21,6 +21,7 @@
 #include "engine/index/memtable.h"
 #include "engine/index/run.h"
 #include "engine/io/fault.h"
+#include "engine/maintenance.h"
 #include "engine/split/internal.h"
 
 #define KV_CUT_TRIES	4		/* tries to make the map before keys have grown beyond it */

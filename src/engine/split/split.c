@@ -30,6 +30,7 @@
 #include "engine/io/io.h"
 #include "engine/buffer/buffer.h"
 #include "engine/io/name.h"
+#include "engine/maintenance.h"
 #include "engine/split/copy.h"
 
 /* maximum number of keys in a memtable that is copied while writers wait */

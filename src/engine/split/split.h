@@ -44,7 +44,6 @@
 #define KV_SPLIT_H
 
 #include "engine/base/types.h"
-#include "engine/engine.h"
 
 extern void kv_split_gucs(void);	/* at load: defines its settings */
 /*

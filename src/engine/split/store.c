@@ -11,7 +11,7 @@
 #include "engine/base/error.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
-#include "engine/engine.h"
+#include "engine/maintenance.h"
 #include "engine/split/internal.h"
 
 #define KV_LOOK_MSEC	20

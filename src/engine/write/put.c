@@ -12,9 +12,10 @@
 #include "miscadmin.h"
 
 #include "engine/base/types.h"
-#include "engine/engine.h"
 #include "engine/index/memtable.h"
 #include "engine/io/fault.h"
+#include "engine/maintenance.h"
+#include "engine/rows.h"
 #include "engine/shard/shard.h"
 #include "engine/buffer/buffer.h"
 #include "engine/write/internal.h"

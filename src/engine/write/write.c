@@ -44,6 +44,8 @@
 #include "engine/flush/flush.h"
 #include "engine/index/memtable.h"
 #include "engine/io/fault.h"
+#include "engine/maintenance.h"
+#include "engine/rows.h"
 #include "engine/shard/dead.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"

@@ -1,6 +1,6 @@
 /*
  * write.h
- *		Write path entry points for redo.  Regular writes are declared in engine.h.
+ *		Write path entry points for redo.  Regular writes are declared in engine/rows.h.
  *
  * At most one transaction writes a key at a time (I 2).
  *

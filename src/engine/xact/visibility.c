@@ -25,7 +25,7 @@
 
 #include "compat.h"
 #include "engine/base/types.h"
-#include "engine/engine.h"
+#include "engine/store.h"
 #include "engine/xact/xact.h"
 
 KvIncarnations *kv_incarnations = NULL;

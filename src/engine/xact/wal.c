@@ -36,8 +36,8 @@
 #include "compat.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
-#include "engine/engine.h"
 #include "engine/format/format.h"
+#include "engine/maintenance.h"
 #include "engine/xact/walrecord.h"
 #include "engine/xact/xact.h"
 

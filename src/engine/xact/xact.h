@@ -17,7 +17,7 @@
 #include "utils/snapshot.h"
 
 #include "engine/base/types.h"
-#include "engine/engine.h"
+#include "engine/maintenance.h"
 
 /* Clog is truncated by whole segments. */
 #define KV_CLOG_SEGMENT	((uint64) BLCKSZ * 4 * SLRU_PAGES_PER_SEGMENT)	/* xids */

@@ -5,6 +5,9 @@
 #ifndef KV_MEMCACHED_ATTEMPT_H
 #define KV_MEMCACHED_ATTEMPT_H
 
+#include "postgres.h"
+
+#include "engine/rows.h"
 #include "memcached/batch/batch.h"
 
 /* bytes of values that a batch may have even where memory for replies is short */

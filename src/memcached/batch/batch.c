@@ -23,6 +23,7 @@
 #include "memcached/batch/attempt.h"
 
 #include "clock.h"
+#include "engine/rows.h"
 
 #include "access/xact.h"
 #include "access/xlog.h"

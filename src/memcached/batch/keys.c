@@ -7,6 +7,8 @@
  */
 #include "memcached/batch/attempt.h"
 
+#include "engine/rows.h"
+
 #include "access/xact.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"

@@ -6,6 +6,8 @@
 
 #include "clock.h"
 #include "report.h"
+#include "engine/engine.h"
+#include "engine/maintenance.h"
 
 #include <sys/resource.h>
 #include <sys/time.h>

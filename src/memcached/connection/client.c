@@ -11,6 +11,7 @@
 
 #include "clock.h"
 #include "report.h"
+#include "engine/engine.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -18,7 +18,6 @@
 #include "storage/lwlock.h"
 #include "utils/timestamp.h"
 
-#include "engine/engine.h"
 #include "memcached/protocol/protocol.h"
 
 #define KV_MC_MAX_WORKERS	64

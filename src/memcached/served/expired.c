@@ -16,6 +16,8 @@
  */
 #include "memcached/served/served.h"
 
+#include "engine/maintenance.h"
+
 #include "access/xlog.h"
 #include "miscadmin.h"
 

@@ -9,6 +9,8 @@
  */
 #include "memcached/served/served.h"
 
+#include "engine/rows.h"
+
 #include "datatype/timestamp.h"
 #include "executor/tuptable.h"
 #include "mb/pg_wchar.h"

@@ -25,6 +25,7 @@
 #include "memcached/served/served.h"
 
 #include "clock.h"
+#include "engine/store.h"
 
 #include "access/htup_details.h"
 #include "access/relation.h"

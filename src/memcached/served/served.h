@@ -12,6 +12,7 @@
 
 #include "utils/acl.h"
 
+#include "engine/rows.h"
 #include "memcached/process/process.h"
 #include "table/table.h"
 
