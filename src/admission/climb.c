@@ -5,7 +5,7 @@
  * A limit is a place on a ladder.  The first place has two slots per processor, each next one
  * √2 times as many.  The last place, from the number of busy sessions on, is no limit.
  *
- *	PROPOSE	three places are measured twice: few slots, four times as many, and no limit.  The
+ *	PROPOSE	three places are measured twice: few slots, two or four times as many, no limit.  The
  *			model through them (model.c) proposes a place.
  *	COMPARE	the place and a neighbour on each side are measured in turn, every second round
  *			backwards.  What counts is the logarithm of a neighbour's throughput ÷ the
@@ -180,15 +180,17 @@ bool
 kv_climb_propose(int least, int busy)
 {
 	int			few;
+	int			more;
 
 	begin_climb(least, busy);
 	few = place_of(busy < KV_MANY_BUSY ? busy / 16 : 8);
-	if (few + 4 >= climb.top)
+	more = few + (few + 4 < climb.top ? 4 : 2);
+	if (more >= climb.top)
 		return false;
 	climb.proposing = true;
 	begin_round();
 	add_member(few);
-	add_member(few + 4);
+	add_member(more);
 	add_member(climb.top);
 	return true;
 }

@@ -22,6 +22,7 @@
 
 #include "lib/stringinfo.h"
 
+#include "clock.h"
 #include "admission/internal.h"
 
 #define KV_BUSY_TICKS		5
@@ -36,7 +37,8 @@
 /* While a measurement runs: */
 static bool running = false;
 static bool counting;			/* how many sessions are busy is measured first */
-static bool with_points;				/* with three points */
+static bool with_points;
+static bool reports;			/* also reports a choice that is as before */
 static bool settled;			/* the sessions have adapted: the sample has begun */
 static TimestampTz begun;		/* the sample, or the time to adapt */
 static uint64 sample_requests;
@@ -50,7 +52,8 @@ static TimestampTz ticked = 0;
 static int	busy_ticks = 0;
 static int	busy_mean = 0;
 static int	changed_ticks = 0;
-static int64 rest_us = KV_LEAST_REST_US;
+static TimestampTz ended = 0;	/* the last measurement */
+static int64 rest_us = KV_LEAST_REST_US;	/* from then on */
 
 static int
 processors(void)
@@ -85,20 +88,24 @@ begin_sample(TimestampTz now)
 }
 
 static void
-begin(TimestampTz now, bool points)
+begin(TimestampTz now, bool points, bool requested)
 {
 	running = counting = true;
 	with_points = points;
+	reports = requested || kv_admit->tuned_at == 0;
 	show(true);
 	busy_sum = busy_looks = 0;
 	kv_queue_set_limit(kv_tune_limit());
 	begin_sample(now);
 }
 
+/* stays: a measurement without a new limit, so the next one is farther away */
 static void
-end(void)
+end(bool stays)
 {
 	running = false;
+	ended = kv_clock();
+	rest_us = stays ? Min(2 * rest_us, KV_MOST_REST_US) : KV_LEAST_REST_US;
 	busy_ticks = changed_ticks = 0;
 	kv_queue_set_limit(kv_tune_limit());
 	show(false);				/* the view has the limit by now */
@@ -120,7 +127,7 @@ begin_climb(TimestampTz now, double throughput)
 		ereport(LOG,
 				(errmsg("could not choose an admission limit: %d busy sessions are too few",
 						first_busy)));
-		end();
+		end(true);
 		return;
 	}
 	begin_limit(now);
@@ -131,7 +138,7 @@ report_choice(int former)
 {
 	StringInfoData text;
 
-	if (!with_points && former == kv_admit->chosen)
+	if (!reports && former == kv_admit->chosen)
 		return;
 	initStringInfo(&text);
 	for (int i = 0; i < kv_admit->npoints; i++)
@@ -163,10 +170,8 @@ finish(TimestampTz now)
 	kv_admit->npoints = kv_climb_points(kv_admit->points, KV_ADMIT_POINTS,
 										&kv_admit->chosen_throughput);
 	LWLockRelease(&kv_admit->lock);
-	rest_us = with_points || kv_admit->chosen != former ? KV_LEAST_REST_US :
-		Min(2 * rest_us, KV_MOST_REST_US);
 	report_choice(former);
-	end();
+	end(!reports && kv_admit->chosen == former);
 }
 
 static void
@@ -188,7 +193,7 @@ end_sample(TimestampTz now)
 	{
 		ereport(LOG,
 				(errmsg("could not choose an admission limit: too many sessions became idle")));
-		end();
+		end(true);
 		return;
 	}
 	kv_measure_end_sample(&sample.unfairness, &sample.variability);
@@ -234,15 +239,16 @@ tick(TimestampTz now, int busy)
 {
 	bool		many = busy >= KV_BUSY_PER_CPU * processors();
 	bool		changed;
+	int64		rest;
 
 	busy_ticks = many ? busy_ticks + 1 : 0;
 	busy_mean = many ? (busy_mean * (busy_ticks - 1) + busy) / busy_ticks : 0;
 	if (busy_ticks < KV_BUSY_TICKS)
 		return;
 	changed = kv_admit->tuned_at == 0 || has_changed();
-	if (kv_admit->tuned_at == 0 || now < kv_admit->tuned_at ||
-		now - kv_admit->tuned_at >= (changed ? KV_LEAST_REST_US : rest_us))
-		begin(now, changed || kv_admit->chosen == 0);
+	rest = changed && kv_admit->tuned_at != 0 ? KV_LEAST_REST_US : rest_us;
+	if (ended == 0 || now < ended || now - ended >= rest)
+		begin(now, changed || kv_admit->chosen == 0, false);
 }
 
 int
@@ -255,7 +261,7 @@ void
 kv_tune_settings(void)
 {
 	if (running && kv_admission_limit != 0)
-		end();
+		end(false);
 }
 
 void
@@ -269,7 +275,7 @@ kv_tune_tick(TimestampTz now)
 	if (running)
 		go_on(now, busy);
 	else if (pg_atomic_exchange_u32(&kv_admit->tune_wanted, 0) != 0)
-		begin(now, true);
+		begin(now, true, true);
 	else if (ticked == 0 || now < ticked || now - ticked >= KV_TICK_US)
 	{
 		ticked = now;
