@@ -41,6 +41,7 @@
 #include "engine/lifecycle/lifecycle.h"
 #include "engine/maintainer.h"
 #include "engine/maintenance.h"
+#include "engine/shard/map.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"
 #include "engine/buffer/buffer.h"

@@ -19,10 +19,12 @@
 #include "engine/io/io.h"
 #include "engine/maintenance.h"
 #include "engine/rows.h"
+#include "engine/shard/map.h"
 #include "engine/shard/retired.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"
 #include "engine/buffer/buffer.h"
+#include "engine/shard/valuefiles.h"
 #include "engine/xact/xact.h"
 
 uint64

@@ -38,9 +38,11 @@
 #include "engine/io/name.h"
 #include "engine/lifecycle/lifecycle.h"
 #include "engine/maintenance.h"
+#include "engine/shard/map.h"
 #include "engine/shard/shard.h"
 #include "engine/buffer/buffer.h"
 #include "engine/maintainer.h"
+#include "engine/shard/valuefiles.h"
 
 #define KV_WARM_PATH	KV_DIRECTORY "/warm"
 #define KV_WARM_USED_PATH	KV_DIRECTORY "/warm.used"	/* exists while the other is used */

@@ -35,6 +35,7 @@
 #include "engine/shard/retired.h"
 #include "engine/shard/shard.h"
 #include "engine/buffer/buffer.h"
+#include "engine/shard/valuefiles.h"
 #include "engine/value/value.h"
 #include "engine/xact/xact.h"
 

@@ -16,6 +16,7 @@
 #include "engine/io/io.h"
 #include "engine/maintenance.h"
 #include "engine/rows.h"
+#include "engine/shard/map.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"
 #include "engine/value/value.h"

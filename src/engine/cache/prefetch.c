@@ -39,6 +39,7 @@
 #include "engine/cache/window.h"
 #include "engine/io/fault.h"
 #include "engine/io/io.h"
+#include "engine/shard/map.h"
 #include "engine/shard/shard.h"
 #include "engine/value/value.h"
 

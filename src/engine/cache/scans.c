@@ -29,6 +29,7 @@
 #include "engine/base/worker.h"
 #include "engine/cache/window.h"
 #include "engine/io/fault.h"
+#include "engine/shard/map.h"
 #include "engine/shard/shard.h"
 
 /* A scan begins at most so many shards or segments before another one. */

@@ -97,6 +97,7 @@
 #include "engine/io/fault.h"
 #include "engine/io/name.h"
 #include "engine/maintenance.h"
+#include "engine/shard/map.h"
 #include "engine/shard/retired.h"
 #include "engine/shard/shard.h"
 #include "engine/xact/xact.h"

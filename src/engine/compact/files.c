@@ -36,7 +36,9 @@
 #include "engine/io/io.h"
 #include "engine/io/name.h"
 #include "engine/maintenance.h"
+#include "engine/shard/shard.h"
 #include "engine/shard/space.h"
+#include "engine/shard/valuefiles.h"
 #include "engine/value/value.h"
 #include "engine/xact/xact.h"
 

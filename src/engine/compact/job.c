@@ -44,7 +44,9 @@
 #include "engine/io/io.h"
 #include "engine/io/name.h"
 #include "engine/maintenance.h"
+#include "engine/shard/shard.h"
 #include "engine/shard/space.h"
+#include "engine/shard/valuefiles.h"
 
 /* ---- the walk over the runs ---- */
 

@@ -36,6 +36,7 @@
 #include "engine/io/fault.h"
 #include "engine/io/io.h"
 #include "engine/maintenance.h"
+#include "engine/shard/shard.h"
 #include "engine/shard/space.h"
 
 #define KV_PACE_STEP	((uint64) 1024 * 1024)

@@ -41,6 +41,8 @@
 #include "engine/compact/internal.h"
 #include "engine/io/io.h"
 #include "engine/maintenance.h"
+#include "engine/shard/shard.h"
+#include "engine/shard/valuefiles.h"
 #include "engine/value/value.h"
 
 /* The location of a value at its new address. */

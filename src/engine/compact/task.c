@@ -56,7 +56,10 @@
 #include "engine/base/worker.h"
 #include "engine/compact/internal.h"
 #include "engine/io/name.h"
+#include "engine/shard/map.h"
+#include "engine/shard/shard.h"
 #include "engine/shard/space.h"
+#include "engine/shard/valuefiles.h"
 #include "engine/xact/xact.h"
 
 /* ---- stores and shards that are left alone ---- */

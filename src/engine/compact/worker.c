@@ -51,6 +51,7 @@
 #include "engine/compact/internal.h"
 #include "engine/io/fault.h"
 #include "engine/maintenance.h"
+#include "engine/shard/map.h"
 #include "engine/shard/retired.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"

@@ -32,6 +32,7 @@
 #include "engine/format/format.h"
 #include "engine/io/fault.h"
 #include "engine/io/name.h"
+#include "engine/shard/map.h"
 #include "engine/shard/shard.h"
 #include "engine/buffer/buffer.h"
 #include "engine/version/version.h"

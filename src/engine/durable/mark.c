@@ -65,9 +65,11 @@
 #include "engine/io/fault.h"
 #include "engine/io/name.h"
 #include "engine/maintenance.h"
+#include "engine/shard/map.h"
 #include "engine/shard/retired.h"
 #include "engine/shard/shard.h"
 #include "engine/buffer/buffer.h"
+#include "engine/shard/valuefiles.h"
 #include "engine/version/version.h"
 
 /*

@@ -45,6 +45,8 @@
 #include "engine/io/fault.h"
 #include "engine/io/name.h"
 #include "engine/maintenance.h"
+#include "engine/shard/map.h"
+#include "engine/shard/valuefiles.h"
 #include "engine/version/version.h"
 #include "engine/flush/internal.h"
 #include "engine/flush/survive.h"

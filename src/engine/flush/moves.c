@@ -15,6 +15,7 @@
 #include "engine/index/run.h"
 #include "engine/shard/retired.h"
 #include "engine/shard/shard.h"
+#include "engine/shard/valuefiles.h"
 
 /* The old and the new location of a value of the current key. */
 typedef struct KvMove

@@ -35,6 +35,7 @@
 #include "engine/flush/internal.h"
 #include "engine/index/memtable.h"
 #include "engine/rows.h"
+#include "engine/shard/map.h"
 #include "engine/shard/shard.h"
 #include "engine/xact/xact.h"
 

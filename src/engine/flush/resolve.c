@@ -63,6 +63,7 @@
 #include "engine/flush/flush.h"
 #include "engine/index/run.h"
 #include "engine/io/name.h"
+#include "engine/shard/map.h"
 #include "engine/shard/shard.h"
 #include "engine/xact/xact.h"
 

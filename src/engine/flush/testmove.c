@@ -12,6 +12,7 @@
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
 #include "engine/buffer/buffer.h"
+#include "engine/shard/valuefiles.h"
 #include "engine/value/value.h"
 #include "engine/xact/xact.h"
 

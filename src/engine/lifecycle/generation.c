@@ -35,6 +35,7 @@
 #include "engine/io/name.h"
 #include "engine/lifecycle/lifecycle.h"
 #include "engine/maintenance.h"
+#include "engine/shard/map.h"
 #include "engine/shard/shard.h"
 #include "engine/store.h"
 #include "engine/version/version.h"

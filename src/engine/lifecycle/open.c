@@ -21,6 +21,7 @@
 #include "engine/buffer/buffer.h"
 #include "engine/format/format.h"
 #include "engine/lifecycle/lifecycle.h"
+#include "engine/shard/map.h"
 #include "engine/shard/shard.h"
 #include "engine/store.h"
 #include "engine/xact/xact.h"

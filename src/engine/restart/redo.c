@@ -45,6 +45,7 @@
 #include "engine/maintenance.h"
 #include "engine/restart/restart.h"
 #include "engine/shard/shard.h"
+#include "engine/shard/valuefiles.h"
 #include "engine/store.h"
 #include "engine/write/write.h"
 #include "engine/xact/walrecord.h"

@@ -33,6 +33,7 @@
 #include "engine/cache/reader.h"
 #include "engine/rows.h"
 #include "engine/scan/internal.h"
+#include "engine/shard/map.h"
 #include "engine/shard/shard.h"
 #include "engine/buffer/buffer.h"
 

@@ -23,6 +23,7 @@
 #include "engine/index/run.h"
 #include "engine/rows.h"
 #include "engine/scan/internal.h"
+#include "engine/shard/map.h"
 #include "engine/shard/shard.h"
 
 /* Number of entries that are examined to decide whether their values are in order. */

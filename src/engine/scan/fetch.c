@@ -28,6 +28,7 @@
 #include "engine/rows.h"
 #include "engine/scan/internal.h"
 #include "engine/scan/scan.h"
+#include "engine/shard/map.h"
 #include "engine/shard/shard.h"
 #include "engine/value/value.h"
 

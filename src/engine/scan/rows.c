@@ -21,8 +21,10 @@
 #include "engine/maintenance.h"
 #include "engine/rows.h"
 #include "engine/scan/internal.h"
+#include "engine/shard/map.h"
 #include "engine/shard/shard.h"
 #include "engine/buffer/buffer.h"
+#include "engine/shard/valuefiles.h"
 #include "engine/xact/xact.h"
 
 #define KV_BATCH_ROWS_FIRST	2

@@ -26,6 +26,7 @@
 #include "engine/maintenance.h"
 #include "engine/rows.h"
 #include "engine/scan/internal.h"
+#include "engine/shard/map.h"
 #include "engine/shard/shard.h"
 #include "engine/xact/xact.h"
 

@@ -29,8 +29,10 @@
 #include "engine/cache/reader.h"
 #include "engine/rows.h"
 #include "engine/scan/internal.h"
+#include "engine/shard/map.h"
 #include "engine/shard/shard.h"
 #include "engine/buffer/buffer.h"
+#include "engine/shard/valuefiles.h"
 
 /* A single read of a block costs as much as reading so many more blocks in windows. */
 #define KV_SINGLE_READ_BLOCKS	3

@@ -32,6 +32,7 @@
 #include "engine/rows.h"
 #include "engine/scan/internal.h"
 #include "engine/shard/dead.h"
+#include "engine/shard/map.h"
 #include "engine/shard/shard.h"
 #include "engine/xact/xact.h"
 

@@ -20,6 +20,7 @@
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/base/worker.h"
+#include "engine/shard/shard.h"
 #include "engine/shard/space.h"
 #include "engine/store.h"
 

@@ -10,6 +10,7 @@
 #include "engine/base/shared.h"
 #include "engine/base/key.h"
 #include "engine/shard/dead.h"
+#include "engine/shard/shard.h"
 #include "utils/guc.h"
 
 #ifdef KVFDW_FAULTS

@@ -14,6 +14,7 @@
 
 #include "engine/base/types.h"
 #include "engine/shard/shard.h"
+#include "engine/shard/valuefiles.h"
 
 #define KV_DYING_LEAST	((uint64) 64 * 1024)	/* bytes of a part that has a successor */
 

@@ -18,6 +18,7 @@
 #include "engine/base/hash.h"
 #include "engine/base/key.h"
 #include "engine/base/shared.h"
+#include "engine/shard/map.h"
 #include "engine/shard/shard.h"
 
 #define KV_CACHED_MAPS	512

@@ -45,8 +45,10 @@
 #include "engine/io/fault.h"
 #include "engine/io/io.h"
 #include "engine/io/name.h"
+#include "engine/shard/map.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"
+#include "engine/shard/valuefiles.h"
 #include "engine/store.h"
 #include "engine/xact/xact.h"
 

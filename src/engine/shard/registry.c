@@ -19,6 +19,7 @@
 #include "engine/base/types.h"
 #include "engine/shard/dead.h"
 #include "engine/shard/shard.h"
+#include "engine/shard/valuefiles.h"
 
 #define KV_AWAITED_MS	1500	/* a process waits if its last kv_shard_await is no older */
 

@@ -31,8 +31,10 @@
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/format/format.h"
+#include "engine/shard/map.h"
 #include "engine/shard/retired.h"
 #include "engine/shard/shard.h"
+#include "engine/shard/valuefiles.h"
 #include "engine/value/value.h"
 #include "engine/xact/xact.h"
 

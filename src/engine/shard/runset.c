@@ -23,6 +23,7 @@
 #include "engine/index/memtable.h"
 #include "engine/index/run.h"
 #include "engine/io/io.h"
+#include "engine/shard/map.h"
 #include "engine/shard/shard.h"
 #include "engine/xact/xact.h"
 

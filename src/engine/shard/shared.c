@@ -15,8 +15,10 @@
 
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
+#include "engine/shard/map.h"
 #include "engine/shard/retired.h"
 #include "engine/shard/shard.h"
+#include "engine/shard/valuefiles.h"
 
 /* Another shard in the map that lists the value file, or has retired it; KV_NO_SHARD: none. */
 static uint32

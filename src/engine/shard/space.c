@@ -27,8 +27,11 @@
 #include "engine/base/wait.h"
 #include "engine/io/fault.h"
 #include "engine/maintenance.h"
+#include "engine/shard/map.h"
 #include "engine/shard/retired.h"
+#include "engine/shard/shard.h"
 #include "engine/shard/space.h"
+#include "engine/shard/valuefiles.h"
 #include "engine/xact/xact.h"
 
 /* compacting pays if at least one byte of a value file in so many is dead */

@@ -13,6 +13,7 @@
 #include "engine/format/format.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"
+#include "engine/shard/valuefiles.h"
 #include "engine/value/value.h"
 
 #define KV_VALUE_FILES_FIRST	2 /* capacity of the first list */

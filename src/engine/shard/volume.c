@@ -26,6 +26,7 @@
 
 #include "engine/base/types.h"
 #include "engine/shard/shard.h"
+#include "engine/shard/valuefiles.h"
 
 #ifdef KVFDW_FAULTS
 static int	test_volumes = 0;

@@ -19,6 +19,9 @@
 #include "engine/base/types.h"
 #include "engine/buffer/buffer.h"
 #include "engine/maintenance.h"
+#include "engine/shard/map.h"
+#include "engine/shard/shard.h"
+#include "engine/shard/valuefiles.h"
 #include "engine/split/internal.h"
 #include "engine/xact/xact.h"
 

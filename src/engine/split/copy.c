@@ -16,6 +16,7 @@
 #include "engine/base/wait.h"
 #include "engine/format/format.h"
 #include "engine/io/name.h"
+#include "engine/shard/shard.h"
 #include "engine/split/copy.h"
 #include "engine/value/value.h"
 #include "engine/xact/xact.h"

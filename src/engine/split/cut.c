@@ -22,6 +22,8 @@
 #include "engine/index/run.h"
 #include "engine/io/fault.h"
 #include "engine/maintenance.h"
+#include "engine/shard/map.h"
+#include "engine/shard/shard.h"
 #include "engine/split/internal.h"
 
 #define KV_CUT_TRIES	4		/* tries to make the map before keys have grown beyond it */

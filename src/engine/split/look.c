@@ -26,6 +26,9 @@
 #include "engine/index/memtable.h"
 #include "engine/index/run.h"
 #include "engine/buffer/buffer.h"
+#include "engine/shard/map.h"
+#include "engine/shard/shard.h"
+#include "engine/shard/valuefiles.h"
 #include "engine/split/internal.h"
 
 /* a shard of small values is split at no less than this part of the size */

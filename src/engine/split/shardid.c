@@ -26,6 +26,9 @@
 #include "engine/base/error.h"
 #include "engine/base/types.h"
 #include "engine/shard/dead.h"
+#include "engine/shard/map.h"
+#include "engine/shard/shard.h"
+#include "engine/shard/valuefiles.h"
 #include "engine/split/internal.h"
 #include "engine/xact/xact.h"
 

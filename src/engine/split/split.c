@@ -31,6 +31,9 @@
 #include "engine/buffer/buffer.h"
 #include "engine/io/name.h"
 #include "engine/maintenance.h"
+#include "engine/shard/map.h"
+#include "engine/shard/shard.h"
+#include "engine/shard/valuefiles.h"
 #include "engine/split/copy.h"
 
 /* maximum number of keys in a memtable that is copied while writers wait */

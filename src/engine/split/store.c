@@ -12,6 +12,8 @@
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/maintenance.h"
+#include "engine/shard/map.h"
+#include "engine/shard/shard.h"
 #include "engine/split/internal.h"
 
 #define KV_LOOK_MSEC	20

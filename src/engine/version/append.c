@@ -9,6 +9,7 @@
 #include "engine/io/fault.h"
 #include "engine/io/io.h"
 #include "engine/io/name.h"
+#include "engine/shard/map.h"
 #include "engine/shard/shard.h"
 #include "engine/version/internal.h"
 #include "engine/version/version.h"
