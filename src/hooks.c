@@ -104,6 +104,7 @@ at_transaction_event(XactEvent event, void *arg)
 			kv_ddl_at_end();
 			kv_mark_at_end(false);
 			kv_changes_at_end(false);
+			kv_many_forget();
 			kv_engine_at_abort();
 			break;
 		default:
@@ -122,6 +123,7 @@ at_subtransaction_event(SubXactEvent event, SubTransactionId mine,
 		kv_ddl_at_subxact_abort(mine);
 		kv_mark_at_subxact_abort();
 		kv_changes_at_subxact_abort(mine);
+		kv_many_forget();
 		kv_engine_at_subxact(false, mine, parent);
 	}
 }

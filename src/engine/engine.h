@@ -89,6 +89,8 @@ extern void kv_engine_note_backup(bool running);
 /* Rows count as changed when their transaction has ended.  Called as kv_engine_at_commit. */
 extern void kv_changes_at_end(bool commit);
 extern void kv_changes_at_subxact_abort(SubTransactionId subid);
+/* After an ERROR in kv_insert_many, say: the versions that were put will not be logged. */
+extern void kv_many_forget(void);
 
 /* ---- test builds (io/fault.c) ---- */
 #ifdef KVFDW_FAULTS

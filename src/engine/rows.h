@@ -180,6 +180,23 @@ extern KvInsertResult kv_insert(KvStore *store, Relation rel, KvKey key,
 								KvForm form, const char *value, Size len,
 								Snapshot snapshot, CommandId cid, bool replace);
 
+#define KV_INSERTED_TOGETHER	64
+
+typedef struct KvInsert
+{
+	KvKey		key;
+	KvForm		form;
+	const char *value;
+	Size		len;
+} KvInsert;
+
+/*
+ * Insert the first of up to KV_INSERTED_TOGETHER rows, as kv_insert does one after the other.
+ * Returns how many: the next row needs kv_insert, because its key exists, or something must be
+ * waited for.
+ */
+extern int	kv_insert_many(KvStore *store, const KvInsert *rows, int n, CommandId cid);
+
 /*
  * Insert a row unless its key exists; then lock the newest version in the given mode, whether
  * the snapshot sees it or not, and return it in *existing (KV_EXISTS).  Its value is palloc'd

@@ -342,6 +342,7 @@ plan_statement(KV_PLANNER_PARAMS(query, text, options, params))
 {
 	KvPlanTables tables = {NIL, NIL};
 	PlannedStmt *plan;
+	bool		rowwise = kv_rowwise_statement(query);
 
 	query = take_targets(query, &tables);
 	if (previous_planner)
@@ -350,6 +351,7 @@ plan_statement(KV_PLANNER_PARAMS(query, text, options, params))
 		plan = standard_planner(KV_PLANNER_ARGS(query, text, options, params));
 	plan->relationOids = list_concat(plan->relationOids, tables.relations);
 	plan->rtable = list_concat(plan->rtable, tables.locked);
+	kv_rowwise_note(plan, rowwise);
 	return plan;
 }
 

@@ -64,7 +64,8 @@ enum KvScanPrivateIndex
 enum KvModifyPrivateIndex
 {
 	KvModifyPrivateTarget,		/* Boolean: ON CONFLICT named the key */
-	KvModifyPrivateSetAgain		/* Boolean: kv_upsert_may_set_again */
+	KvModifyPrivateSetAgain,	/* Boolean: kv_upsert_may_set_again */
+	KvModifyPrivateRowwise		/* Boolean, the last: kv_rowwise_note has set it for an INSERT */
 };
 
 /* Items in a ForeignPath's fdw_private list must match this enum. */
@@ -305,6 +306,7 @@ typedef struct KvScanState
 extern void kv_plan_routine(FdwRoutine *routine);
 extern void kv_scan_routine(FdwRoutine *routine);
 extern void kv_modify_routine(FdwRoutine *routine);
+extern void kv_batch_routine(FdwRoutine *routine);
 extern void kv_explain_routine(FdwRoutine *routine);
 extern void kv_cost_gucs(void);	/* at load: the planner's settings */
 extern void kv_conflict_init(void);	/* in _PG_init: the planner hook for conflict targets */
@@ -314,6 +316,16 @@ extern void kv_refuse_system_columns(PlannerInfo *root, RelOptInfo *rel, Oid rel
 
 /* conflict.c: did the statement name a conflict target?  The target is the key then. */
 extern bool kv_conflict_target_was_given(const Query *query);
+
+/*
+ * rowwise.c: does an INSERT of the statement have to write each row before it computes the next?
+ * Asked before the statement is planned; then noted in the plan, whose ModifyTable answers.
+ */
+extern bool kv_rowwise_statement(Query *query);
+extern void kv_rowwise_note(PlannedStmt *statement, bool rowwise);
+extern bool kv_rowwise_plan(const ModifyTable *plan);
+/* May the expression see rows that the running statement has written? */
+extern bool kv_rowwise_expression(Node *expression);
 
 /* modify.c: the name that a primary key of the table would have; palloc'd */
 extern char *kv_modify_constraint_name(Relation rel);

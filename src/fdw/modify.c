@@ -14,9 +14,8 @@
  * an FDW: moving an updated row to another partition.  That is the partition constraint's
  * error.
  *
- * The plan contains only what EXPLAIN needs; the executor knows the rest.
- * GetForeignModifyBatchSize is not needed: an insert waits for no round trip that a batch would
- * save.
+ * The plan contains what EXPLAIN needs, and whether rows may be inserted in batches (batch.c); the
+ * executor knows the rest.
  */
 #include "postgres.h"
 
@@ -126,8 +125,9 @@ kv_add_foreign_update_targets(PlannerInfo *root, Index rtindex,
 static List *
 kv_plan_foreign_modify(PlannerInfo *root, ModifyTable *plan, Index rtindex, int subplan_index)
 {
-	return list_make2(makeBoolean(kv_conflict_target_was_given(root->parse)),
-					  makeBoolean(kv_upsert_may_set_again(plan)));
+	return list_make3(makeBoolean(kv_conflict_target_was_given(root->parse)),
+					  makeBoolean(kv_upsert_may_set_again(plan)),
+					  makeBoolean(true));
 }
 
 static KvModifyState *
@@ -233,9 +233,8 @@ kv_end_foreign_modify(EState *estate, ResultRelInfo *rinfo)
 
 /* ---- shared by all statements ---- */
 
-/* Begin with a row: returns the state, in the row's memory context. */
-static KvModifyState *
-begin_row(ResultRelInfo *rinfo, MemoryContext *old)
+KvModifyState *
+kv_modify_begin_row(ResultRelInfo *rinfo, MemoryContext *old)
 {
 	KvModifyState *state = rinfo->ri_FdwState;
 
@@ -256,12 +255,12 @@ was_moved(const KvModifyState *state)
 		(state->operation == CMD_MERGE && kv_merge_moves_row(state->mtstate));
 }
 
-static TupleTableSlot *
+TupleTableSlot *
 kv_exec_foreign_insert(EState *estate, ResultRelInfo *rinfo,
 					   TupleTableSlot *slot, TupleTableSlot *planSlot)
 {
 	MemoryContext old;
-	KvModifyState *state = begin_row(rinfo, &old);
+	KvModifyState *state = kv_modify_begin_row(rinfo, &old);
 	KvOnDuplicate on_duplicate;
 	bool		replace;
 	const char *value;
@@ -384,7 +383,7 @@ kv_exec_foreign_update(EState *estate, ResultRelInfo *rinfo,
 					   TupleTableSlot *slot, TupleTableSlot *planSlot)
 {
 	MemoryContext old;
-	KvModifyState *state = begin_row(rinfo, &old);
+	KvModifyState *state = kv_modify_begin_row(rinfo, &old);
 	Snapshot	snapshot = state->locked ? NULL : estate->es_snapshot;
 	KvKey		from = old_key(state, planSlot);
 	KvRowResult result;
@@ -444,7 +443,7 @@ kv_exec_foreign_delete(EState *estate, ResultRelInfo *rinfo,
 {
 	static const KvKey nowhere = {NULL, 0};
 	MemoryContext old;
-	KvModifyState *state = begin_row(rinfo, &old);
+	KvModifyState *state = kv_modify_begin_row(rinfo, &old);
 	Snapshot	snapshot = state->locked ? NULL : estate->es_snapshot;
 	CommandId	cid = kv_modify_cid(state, estate);
 	KvKey		key = old_key(state, planSlot);

@@ -1,6 +1,7 @@
 /*
  * modify.h
- *		Shared by INSERT, UPDATE and DELETE (modify.c) and upserts (upsert.c).
+ *		Shared by INSERT, UPDATE and DELETE (modify.c), INSERT in batches (batch.c) and upserts
+ *		(upsert.c).
  */
 #ifndef KV_MODIFY_H
 #define KV_MODIFY_H
@@ -40,6 +41,8 @@ typedef struct KvModifyState
 	struct KvUpsert *upsert;	/* state of ON CONFLICT DO UPDATE or DO SELECT, from the first
 								 * row on */
 
+	struct KvInsertBatch *batch;	/* state of batch.c, from the first batch on */
+
 	/* the columns of the plan's output that identify the row */
 	AttrNumber *key_attnums;	/* NULL for INSERT */
 	AttrNumber	row_attnum;		/* 0 if there is none */
@@ -51,6 +54,15 @@ typedef struct KvModifyState
 	MemoryContext context;		/* of this struct: "kvfdw modify" */
 	MemoryContext row_context;	/* reset for each row */
 } KvModifyState;
+
+/* ---- modify.c ---- */
+
+/* Begin with a row, or rows: returns the state, in the row's memory context. */
+extern KvModifyState *kv_modify_begin_row(ResultRelInfo *rinfo, MemoryContext *old);
+
+/* ExecForeignInsert, which also inserts the rows of a batch that need attention. */
+extern TupleTableSlot *kv_exec_foreign_insert(EState *estate, ResultRelInfo *rinfo,
+											  TupleTableSlot *slot, TupleTableSlot *planSlot);
 
 /* ---- row.c ---- */
 

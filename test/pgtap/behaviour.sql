@@ -89,6 +89,7 @@ CREATE FOREIGN TABLE tap_keys (k int, v text) SERVER kvfdw OPTIONS (wal 'keys');
 SELECT pg_current_wal_lsn() AS before \gset
 INSERT INTO tap_w VALUES (1, 'logged');
 DELETE FROM tap_w;
+INSERT INTO tap_w SELECT g, 'together' FROM generate_series(1, 10) g;
 -- a BATCH is of write buffers that are written before COMMIT
 BEGIN;
 INSERT INTO tap_keys SELECT g, repeat('k', 4096) FROM generate_series(1, 2000) g;
@@ -99,9 +100,10 @@ CREATE TEMP TABLE tap_wal AS SELECT record_type, description FROM pg_get_wal_rec
 CHECKPOINT;
 SELECT redo_lsn AS before, pg_current_wal_flush_lsn() AS after FROM pg_control_checkpoint() \gset
 INSERT INTO tap_wal SELECT record_type, description FROM pg_get_wal_records_info(:'before', :'after') WHERE resource_manager = 'kvfdw';
-SELECT bag_has('SELECT DISTINCT record_type FROM tap_wal', $$VALUES ('CREATE'), ('SCHEMA'), ('PUT'), ('BATCH'), ('DURABLE')$$, 'every kind of record has its name');
+SELECT bag_has('SELECT DISTINCT record_type FROM tap_wal', $$VALUES ('CREATE'), ('SCHEMA'), ('PUT'), ('VERSIONS'), ('BATCH'), ('DURABLE')$$, 'every kind of record has its name');
 SELECT is((SELECT count(*) FROM tap_wal WHERE description IS NULL OR description ~ 'UNKNOWN'), 0::bigint, 'and a description');
 SELECT cmp_ok((SELECT count(*) FROM tap_wal WHERE record_type = 'PUT' AND description ~ 'put, xid \d+, cid \d+, key 80000001, length 6'), '=', 1::bigint, 'of a PUT: what was put');
+SELECT cmp_ok((SELECT count(*) FROM tap_wal WHERE record_type = 'VERSIONS' AND description ~ 'versions 10, xid \d+, cid \d+$'), '=', 1::bigint, 'of VERSIONS: how many');
 DROP FOREIGN TABLE tap_w, tap_keys;
 DROP EXTENSION pg_walinspect;
 SELECT * FROM finish();

@@ -191,6 +191,13 @@ my %records = (
 	put_null_lz4 => [ 0x00, sub { substr($_[0], 35, 1) = chr(9) } ],
 	put_xid => [ 0x00, sub { substr($_[0], 16, 8) = pack('Q', 1) } ],
 	put_xid_far => [ 0x00, sub { substr($_[0], 16, 8) = pack('Q', 1 << 40 | 5000) } ],
+	versions_n => [ 0x70, sub { substr($_[0], 24, 4) = pack('L', 0xFFFFFFFF) } ],
+	versions_few => [ 0x70, sub { substr($_[0], 24, 4) = pack('L', 1) } ],
+	versions_xid => [ 0x70, sub { substr($_[0], 16, 8) = pack('Q', 1) } ],
+	versions_keylen => [ 0x70, sub { substr($_[0], 32 + 8, 2) = pack('S', 60000) } ],
+	versions_len => [ 0x70, sub { substr($_[0], 32, 4) = pack('L', 0x7FFFFFFF) } ],
+	versions_kind => [ 0x70, sub { substr($_[0], 32 + 10, 1) = chr(77) } ],
+	versions_form => [ 0x70, sub { substr($_[0], 32 + 11, 1) = chr(77) } ],
 	batch_n => [ 0x50, sub { substr($_[0], 12, 4) = pack('L', 0xFFFFFFFF) } ],
 	batch_few => [ 0x50, sub { substr($_[0], 12, 4) = pack('L', 0) } ],
 	batch_keylen => [ 0x50, sub { substr($_[0], 16 + 4, 2) = pack('S', 65000) } ],
@@ -214,6 +221,9 @@ $node->safe_psql('postgres', 'CHECKPOINT');
 my $from = $node->safe_psql('postgres', 'SELECT redo_lsn FROM pg_control_checkpoint()');
 for my $name (sort(keys %records), 'sound')
 {
+	# two statements, in case the first record lies on two pages
+	$node->safe_psql('postgres', "INSERT INTO $name SELECT g, 'after' FROM generate_series($_, $_ + 8) g") for $name =~ /^versions/ ? (2, 20) : ();
+	next if $name =~ /^versions/;
 	# the value of a row with level keys is in the value file at COMMIT: then the row is logged by its place
 	$node->safe_psql('postgres', "INSERT INTO $name VALUES (2, " . ($name =~ /^batch/ ? "(SELECT string_agg(md5(g::text), '') FROM generate_series(1, 20000) g)" : "'after'") . ")");
 	# another one, if the first lies on two pages

@@ -3,9 +3,9 @@
  *		Replays the engine's WAL records.
  *
  * Every store at wal level 'full' or 'keys' begins at its marks (trust.c).  Redo writes each
- * PUT into its shard again, through a write buffer like any write, with its own xid and command
- * id.  Redo may begin before a mark was made.  Then versions that the mark has are written
- * once more, as newer ones, which changes nothing for readers, which begin with the newest.
+ * logged version into its shard again, through a write buffer like any write, with its own xid
+ * and command id.  Redo may begin before a mark was made.  Then versions that the mark has are
+ * written once more, as newer ones, which changes nothing for readers, which begin with the newest.
  *
  * An ERROR in redo stops the server from starting, so the ERROR of one store must be caught.
  * The store is put aside: nothing more is replayed into it, and it is unusable from then on.
@@ -289,6 +289,31 @@ redo_put(const char *data)
 }
 
 static void
+redo_versions(const char *data)
+{
+	const KvWalVersions *versions = (const KvWalVersions *) data;
+	const char *at = (const char *) (versions + 1);
+	KvStore    *store = store_to_change(&versions->store);
+
+	AdvanceNextFullTransactionIdPastXid((TransactionId) versions->xid);
+	for (uint32 i = 0; store != NULL && i < versions->nversions; i++)
+	{
+		KvWalVersion one;
+		KvKey		key;
+		KvVersion	version = {.xid = versions->xid, .cid = versions->cid};
+
+		memcpy(&one, at, sizeof(one));
+		version.kind = one.kind;
+		version.len = one.len;
+		key.data = (const uint8 *) at + sizeof(one);
+		key.len = one.keylen;
+		kv_redo_version(store, key, &version, (KvForm) one.form, one.crc,
+						(const char *) key.data + one.keylen);
+		at += sizeof(one) + one.keylen + one.len;
+	}
+}
+
+static void
 redo_batch(const char *data)
 {
 	const KvWalBatch *batch = (const KvWalBatch *) data;
@@ -403,6 +428,9 @@ apply(XLogReaderState *record)
 	{
 		case KV_XLOG_PUT:
 			redo_put(data);
+			break;
+		case KV_XLOG_VERSIONS:
+			redo_versions(data);
 			break;
 		case KV_XLOG_BATCH:
 			redo_batch(data);

@@ -1,6 +1,7 @@
 /*
  * internal.h
- *		Shared by locking a row (rowlock.c) and writing a version (write.c).
+ *		Shared by locking a row (rowlock.c), writing a version (write.c), and writing versions of
+ *		many keys (many.c).
  */
 #ifndef KV_WRITE_INTERNAL_H
 #define KV_WRITE_INTERNAL_H
@@ -10,6 +11,8 @@
 #include "engine/base/types.h"
 #include "engine/index/memtable.h"
 #include "engine/buffer/buffer.h"
+#include "engine/shard/shard.h"
+#include "engine/xact/xact.h"
 
 /* The state of a key for a process that wants to lock it in some mode. */
 typedef struct KvKeyState
@@ -61,12 +64,90 @@ extern void kv_write_prepare(KvStore *store, KvKey key, KvVersionKind kind, KvFo
 extern bool kv_write_finish(KvStore *store, KvKey key, KvWrite *write, KvKeyState *state);
 
 /*
+ * ---- many keys at once ----
+ *
+ * A statement that writes many rows looks them up together, and then puts one version after the
+ * other.  Those of level 'full' are logged together:
+ *
+ *		kv_keys_below(store, keys, n, mode, below);
+ *		kv_many_begin(&many, store);
+ *		for each key, in the statement's order:
+ *			kv_many_reach(&many, keys[i], mode, &below[i], &state), and judge the state
+ *			kv_many_put(&many, keys[i], &writes[i], &state)
+ *		kv_many_end(&many);
+ *
+ * If a key's turn fails, or its state is not as hoped, the statement calls kv_many_end and does
+ * this key as it does a single one.  So the order of keys, and what is waited for, is as without
+ * this.  Between begin and end a caller does nothing that may wait.  An ERROR in between leaves
+ * versions without a record, of a transaction that aborts.
+ */
+
+#define KV_MANY		64			/* at most so many keys */
+
+/* What the runs have of a key: found without the shard's lock. */
+typedef struct KvBelow
+{
+	KvRoute		route;
+	uint32		generation;		/* of the shard, when its runs were searched */
+	bool		exists;			/* the rest as in KvKeyState */
+	int			held;
+	uint64		unfinished;
+	uint64		locked_by;
+	KvVersion	newest;
+} KvBelow;
+
+typedef struct KvMany
+{
+	KvStore    *store;
+	KvShard    *locked;			/* the shard whose lock is held, or NULL */
+	bool		wakes;			/* a memtable has become full */
+	int			n;				/* versions that are put and not logged */
+	KvUnlogged	unlogged[KV_MANY];
+} KvMany;
+
+/* Search the runs for up to KV_MANY keys.  No lock is held. */
+extern void kv_keys_below(KvStore *store, const KvKey *keys, int n, LockTupleMode wanted,
+						  KvBelow *below);
+extern void kv_many_begin(KvMany *many, KvStore *store);
+/*
+ * Get the state of the next key.  True: its shard's lock is held exclusively.  False: it must be
+ * looked up again, since its shard has changed.
+ */
+extern bool kv_many_reach(KvMany *many, KvKey key, LockTupleMode wanted, const KvBelow *below,
+						  KvKeyState *state);
+/*
+ * Put a version of the key that was just reached, as kv_write_finish does.  False: nothing was
+ * done, because that would have to wait, or write to a file.
+ */
+extern bool kv_many_put(KvMany *many, KvKey key, KvWrite *write, KvKeyState *state);
+/* Release the lock, if one is held, and log what was put. */
+extern void kv_many_end(KvMany *many);
+
+/* The parts of kv_key_lookup and kv_write_finish that these functions use (write.c). */
+extern void kv_key_below(const KvShard *shard, const KvRunSet *set, KvRunVersions *walk,
+						 LockTupleMode wanted, KvBelow *below);
+extern void kv_key_state(KvShard *shard, KvKey key, LockTupleMode wanted, const KvBelow *below,
+						 KvKeyState *state);
+/* Nothing is missing: put the version.  False: there is no memory for the memtable. */
+extern bool kv_write_put(KvStore *store, KvKey key, KvWrite *write, KvKeyState *state);
+/* Can the version be put now?  May open a write buffer. */
+extern bool kv_write_is_ready(KvStore *store, uint32 shard_id, KvKey key, const KvWrite *write);
+/* Must the version that was just put be logged by its writer? */
+extern bool kv_write_is_logged(KvStore *store, uint32 shard_id, const KvWrite *write);
+
+/*
  * Does a session in the row's queue (rowlock.c) have precedence over one that wants this lock?
  * Does not wait.
  */
 extern bool kv_queue_is_used(const KvStore *store, KvKey key, LockTupleMode mode);
 
-/* Count a row of the store that was inserted, changed or deleted (write.c). */
-extern void kv_note_change(KvStore *store);
+/* Count rows of the store that were inserted, changed or deleted (write.c). */
+extern void kv_note_changes(KvStore *store, uint64 n);
+
+static inline void
+kv_note_change(KvStore *store)
+{
+	kv_note_changes(store, 1);
+}
 
 #endif							/* KV_WRITE_INTERNAL_H */

@@ -71,7 +71,7 @@ static Pending pending[MAX_PENDING];
 static int	npending = 0;
 
 void
-kv_note_change(KvStore *store)
+kv_note_changes(KvStore *store, uint64 n)
 {
 	int			i = npending - 1;
 
@@ -81,7 +81,7 @@ kv_note_change(KvStore *store)
 	{
 		if (npending == MAX_PENDING)
 		{
-			pg_atomic_fetch_add_u64(&store->statistics.changes, 1);
+			pg_atomic_fetch_add_u64(&store->statistics.changes, n);
 			return;
 		}
 		i = npending++;
@@ -89,7 +89,7 @@ kv_note_change(KvStore *store)
 		pending[i].subid = GetCurrentSubTransactionId();
 		pending[i].n = 0;
 	}
-	pending[i].n++;
+	pending[i].n += n;
 }
 
 void
@@ -218,20 +218,28 @@ fold_chain(KvKeyState *state, const KvMemtableItem *item, LockTupleMode wanted, 
 	return false;
 }
 
-static void
-fold_runs(KvKeyState *state, const KvRunSet *set, KvKey key, LockTupleMode wanted,
-		  bool deep)
+void
+kv_key_below(const KvShard *shard, const KvRunSet *set, KvRunVersions *walk,
+			 LockTupleMode wanted, KvBelow *below)
 {
-	KvRunVersions walk;
+	bool		deep = looks_deep(shard, wanted);
+	KvKeyState	state;
 	KvVersion	version;
 	uint32		incarnation;
 
-	kv_run_versions_begin(&walk, set, key);
-	while (kv_run_versions_next(&walk, &version, &incarnation))
+	begin_state(&state);
+	while (kv_run_versions_next(walk, &version, &incarnation))
 	{
-		if (fold_version(state, &version, incarnation, wanted, deep))
-			return;
+		if (fold_version(&state, &version, incarnation, wanted, deep))
+			break;
 	}
+	below->generation = set->generation;
+	below->exists = state.exists;
+	below->held = state.held;
+	below->unfinished = state.unfinished;
+	below->locked_by = state.locked_by;
+	if (state.exists)
+		below->newest = state.newest;
 }
 
 void
@@ -281,13 +289,10 @@ look_in_memtables(KvStore *store, KvKey key, LockTupleMode wanted, KvKeyState *s
 	return false;
 }
 
-/*
- * Fold the versions of the memtables, and below them the runs.  The lock is held, and the runs
- * are the shard's.
- */
-static void
-fold_all(KvShard *shard, KvKey key, LockTupleMode wanted, const KvKeyState *below,
-		 KvKeyState *state)
+/* Fold the versions of the memtables; the runs, which are the shard's, are folded already. */
+void
+kv_key_state(KvShard *shard, KvKey key, LockTupleMode wanted, const KvBelow *below,
+			 KvKeyState *state)
 {
 	if (fold_memtables(shard, key, wanted, state))
 	{
@@ -325,47 +330,21 @@ kv_key_lookup(KvStore *store, KvKey key, LockTupleMode wanted, KvKeyState *state
 		KvRoute		route = kv_route(store, key);
 		KvShard    *shard = kv_shard(store, route.shard_id);
 		const KvRunSet *set = kv_shard_runs(store, route.shard_id);
-		KvKeyState	below;
+		KvRunVersions walk;
+		KvBelow		below;
 
-		begin_state(&below);
-		fold_runs(&below, set, key, wanted, looks_deep(shard, wanted));
+		kv_run_versions_begin(&walk, set, key);
+		kv_key_below(shard, set, &walk, wanted, &below);
 		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 		if (pg_atomic_read_u32(&shard->generation) == set->generation &&
 			kv_route_holds(shard, route))
 		{
-			fold_all(shard, key, wanted, &below, state);
+			kv_key_state(shard, key, wanted, &below, state);
 			state->shard_id = route.shard_id;
 			return;
 		}
 		LWLockRelease(&shard->lock);
 	}
-}
-
-typedef enum KvBufferNeed
-{
-	KV_NEEDS_NOTHING,
-	KV_NEEDS_SPACE,				/* a value file must grow or be created first */
-	KV_NEEDS_BUFFER				/* a write buffer must become free first */
-} KvBufferNeed;
-
-/* Make the open write buffer fit a value and a key.  The lock is held exclusively. */
-static KvBufferNeed
-ensure_buffer(KvStore *store, uint32 shard_id, Size len, int keylen)
-{
-	KvShard    *shard = kv_shard(store, shard_id);
-
-	if (kv_buffer_fits(shard, len, keylen))
-		return KV_NEEDS_NOTHING;
-	if (shard->buffers.open >= 0)
-	{
-		/* it may take the entry of a value that is stored elsewhere */
-		if (kv_buffer_fits(shard, 0, keylen) && !kv_buffer_can_open(store, len))
-			return KV_NEEDS_BUFFER;
-		kv_buffer_seal(store, shard_id);
-	}
-	if (shard->values.tail + kv_buffer_capacity(shard, len) > shard->values.allocated)
-		return KV_NEEDS_SPACE;
-	return kv_buffer_open(store, shard_id, len) ? KV_NEEDS_NOTHING : KV_NEEDS_BUFFER;
 }
 
 void
@@ -461,20 +440,17 @@ place_large_value(KvStore *store, uint32 shard_id, KvWrite *write)
 }
 
 /*
- * Is the value's address, if it has one, in the shard?  A large value in the value file of
- * another shard, which had the key when it was written, is dropped: the value is written once
- * more.
+ * A large value in the value file of another shard, which had the key when it was written, is
+ * dropped: the value is written once more.
  */
-static bool
-has_place(const KvShard *shard, uint32 shard_id, KvWrite *write)
+static void
+leave_other_shard(uint32 shard_id, KvWrite *write)
 {
 	if (write->placing == KV_IN_LARGE_VALUE && write->large_value_shard != shard_id)
 	{
 		write->placing = KV_IN_BUFFER;
 		write->version.location = KV_LOCATION_MAKE(write->form, 0);
 	}
-	return write->placing != KV_PLACED || write->version.len == 0 ||
-		kv_value_file_find(shard, KV_LOCATION_ADDRESS(write->version.location)) != NULL;
 }
 
 /* In redo: claim the address for the shard.  No lock is held. */
@@ -500,76 +476,158 @@ waits_for_room(KvStore *store, KvShard *shard, const KvWrite *write, Size place,
 	return kv_space_is_short(store);
 }
 
-/*
- * Can the write be done now, with an open write buffer of the shard?  The shard's lock is held
- * exclusively.  False: it was released, and the missing resource was waited for or made, or the
- * write was refused.
- */
-static bool
-make_ready(KvStore *store, uint32 shard_id, KvKey key, KvWrite *write)
+/* What a write needs first. */
+typedef enum KvLack
+{
+	LACKS_NOTHING,
+	LACKS_CHECKPOINTER,
+	LACKS_MAP,					/* the shard's bounds are about to change */
+	LACKS_ADDRESS,				/* in redo: the address must be claimed */
+	LACKS_FLUSH,				/* flushes do not keep up */
+	LACKS_SPACE,				/* the store exceeds its space limit */
+	LACKS_LARGE_VALUE,			/* the value fits into no write buffer */
+	LACKS_VALUE_FILE,			/* it must grow or be created first */
+	LACKS_BUFFER				/* a write buffer must become free first */
+} KvLack;
+
+/* Make the open write buffer fit a value and a key.  The lock is held exclusively. */
+static KvLack
+ensure_buffer(KvStore *store, uint32 shard_id, Size len, int keylen)
 {
 	KvShard    *shard = kv_shard(store, shard_id);
-	Size		place;
-	KvBufferNeed room;
+
+	if (kv_buffer_fits(shard, len, keylen))
+		return LACKS_NOTHING;
+	if (shard->buffers.open >= 0)
+	{
+		/* it may take the entry of a value that is stored elsewhere */
+		if (kv_buffer_fits(shard, 0, keylen) && !kv_buffer_can_open(store, len))
+			return LACKS_BUFFER;
+		kv_buffer_seal(store, shard_id);
+	}
+	if (shard->values.tail + kv_buffer_capacity(shard, len) > shard->values.allocated)
+		return LACKS_VALUE_FILE;
+	return kv_buffer_open(store, shard_id, len) ? LACKS_NOTHING : LACKS_BUFFER;
+}
+
+/*
+ * The next thing that a write needs before it can be done with an open write buffer of the shard,
+ * which this opens.  The shard's lock is held exclusively.
+ */
+static KvLack
+lack_of(KvStore *store, uint32 shard_id, KvKey key, const KvWrite *write)
+{
+	KvShard    *shard = kv_shard(store, shard_id);
+	Size		place = write->placing == KV_IN_BUFFER ? write->version.len : 0;
 
 	/* what is restored is durable already */
 	if (pg_atomic_read_u32(&kv_gate->is_open) == 0 && !RecoveryInProgress() && !write->restored)
-	{
-		LWLockRelease(&shard->lock);
-		if (!refuse(write))
-			kv_gate_wait();
-		return false;
-	}
+		return LACKS_CHECKPOINTER;
 	if (shard->place.halted)
-	{
-		LWLockRelease(&shard->lock);
-		if (!refuse(write))
-			wait_for_map(shard);
-		return false;
-	}
-	if (!has_place(shard, shard_id, write))
-	{
-		LWLockRelease(&shard->lock);
-		claim(store, shard_id, write);
-		return false;
-	}
-	place = write->placing == KV_IN_BUFFER ? write->version.len : 0;
+		return LACKS_MAP;
+	if (write->placing == KV_PLACED && write->version.len > 0 &&
+		kv_value_file_find(shard, KV_LOCATION_ADDRESS(write->version.location)) == NULL)
+		return LACKS_ADDRESS;
 	if (shard->active.bytes >= 2 * kv_memtable_limit())
-	{
-		/* the flush does not keep up: help */
-		LWLockRelease(&shard->lock);
-		if (!refuse_memory(write))
-			kv_shard_flush(store, shard_id, KV_FLUSH_MEMORY);
-		return false;
-	}
+		return LACKS_FLUSH;
 	if (waits_for_room(store, shard, write, place, key.len))
-	{
-		LWLockRelease(&shard->lock);
-		write->waited = !kv_space_wait(store, &write->waits_since);
-		return false;
-	}
+		return LACKS_SPACE;
 	if (place > kv_buffer_pool->buffer_size)
+		return LACKS_LARGE_VALUE;
+	return ensure_buffer(store, shard_id, place, key.len);
+}
+
+bool
+kv_write_is_ready(KvStore *store, uint32 shard_id, KvKey key, const KvWrite *write)
+{
+	return lack_of(store, shard_id, key, write) == LACKS_NOTHING;
+}
+
+/* Get, make or wait for what a write lacks; or the write is refused.  No lock is held. */
+static void
+remedy(KvStore *store, uint32 shard_id, KvLack lack, KvWrite *write)
+{
+	Size		place = write->placing == KV_IN_BUFFER ? write->version.len : 0;
+
+	switch (lack)
 	{
-		/* it fits into no write buffer */
-		LWLockRelease(&shard->lock);
-		place_large_value(store, shard_id, write);
+		case LACKS_NOTHING:
+			break;
+		case LACKS_CHECKPOINTER:
+			if (!refuse(write))
+				kv_gate_wait();
+			break;
+		case LACKS_MAP:
+			if (!refuse(write))
+				wait_for_map(kv_shard(store, shard_id));
+			break;
+		case LACKS_ADDRESS:
+			claim(store, shard_id, write);
+			break;
+		case LACKS_FLUSH:
+			if (!refuse_memory(write))
+				kv_shard_flush(store, shard_id, KV_FLUSH_MEMORY);
+			break;
+		case LACKS_SPACE:
+			write->waited = !kv_space_wait(store, &write->waits_since);
+			break;
+		case LACKS_LARGE_VALUE:
+			place_large_value(store, shard_id, write);
+			break;
+		case LACKS_VALUE_FILE:
+			if (!kv_value_extend(store, shard_id, place, true) && !refuse_memory(write))
+				kv_make_memory(store, shard_id);
+			break;
+		case LACKS_BUFFER:
+			if (!(write->nowait ? kv_buffer_ask_free(store, place)
+				  : kv_buffer_wait_free(store, place)))
+				place_large_value(store, shard_id, write);
+			else
+				(void) refuse(write);
+			break;
+	}
+}
+
+/*
+ * The memtable first: memory for it may be missing, but the write buffer is ready.  The version
+ * that is added here gets its location below, before any other process can see it.
+ */
+bool
+kv_write_put(KvStore *store, KvKey key, KvWrite *write, KvKeyState *state)
+{
+	KvShard    *shard = kv_shard(store, state->shard_id);
+	KvVersion  *added = kv_memtable_add(&shard->active, &state->place, key.data, key.len,
+										&write->version);
+	KvHeat		heat;
+
+	if (added == NULL)
 		return false;
-	}
-	room = ensure_buffer(store, shard_id, place, key.len);
-	if (room == KV_NEEDS_NOTHING)
-		return true;
-	LWLockRelease(&shard->lock);
-	if (room == KV_NEEDS_SPACE)
-	{
-		if (!kv_value_extend(store, shard_id, place, true) && !refuse_memory(write))
-			kv_make_memory(store, shard_id);
-	}
-	else if (!(write->nowait ? kv_buffer_ask_free(store, place)
-			   : kv_buffer_wait_free(store, place)))
-		place_large_value(store, shard_id, write);
-	else
-		(void) refuse(write);
-	return false;
+	if (state->exists && state->newest.len > 0 && write->version.kind != KV_VERSION_LOCK)
+		/* dead once no snapshot sees it any more */
+		kv_value_file_note_dead(store, shard, &state->newest, write->version.xid);
+	kv_buffer_put(store, shard, key, &write->version, write->form, write->value,
+				  write->crc, write->placing);
+	*added = write->version;
+	if (write->version.kind == KV_VERSION_PUT && kv_dead_any(shard))
+		kv_dead_cut(shard, key);
+	if (RecoveryInProgress())
+		kv_shard_note_redone(shard, &write->version);
+	heat = heat_of(store, shard, state, write);
+	if (heat == KV_CACHED)
+		kv_source_replaced(store->cache_id, state->newest.location, state->newest.len);
+	if (heat != KV_COLD)
+		kv_buffer_mark(shard, write->version.location, write->version.len, heat);
+	if (write->version.kind == KV_VERSION_LOCK && write->version.cid == LockTupleKeyShare)
+		shard->key_share_xid = Max(shard->key_share_xid, write->version.xid);
+	return true;
+}
+
+bool
+kv_write_is_logged(KvStore *store, uint32 shard_id, const KvWrite *write)
+{
+	if (store->shape.wal == KV_WAL_NONE || RecoveryInProgress() || write->restored)
+		return false;
+	return store->shape.wal != KV_WAL_KEYS || kv_commit_note_write(store, shard_id);
 }
 
 bool
@@ -578,45 +636,21 @@ kv_write_finish(KvStore *store, KvKey key, KvWrite *write, KvKeyState *state)
 	uint32		shard_id = state->shard_id;
 	KvShard    *shard = kv_shard(store, shard_id);
 	Size		before = shard->active.bytes;
-	KvVersion  *added;
-	KvHeat		heat;
+	KvLack		lack;
+	bool		added;
 	bool		full;
 	bool		log;
 
-	if (!make_ready(store, shard_id, key, write))
-		return false;
-
-	/*
-	 * the memtable first: memory for it may be missing, but the write buffer is ready; the
-	 * version that is added here gets its location below, before any other process can see it
-	 */
-	added = kv_memtable_add(&shard->active, &state->place, key.data, key.len,
-							&write->version);
-	if (added != NULL)
+	leave_other_shard(shard_id, write);
+	lack = lack_of(store, shard_id, key, write);
+	if (lack != LACKS_NOTHING)
 	{
-		if (state->exists && state->newest.len > 0 && write->version.kind != KV_VERSION_LOCK)
-			/* dead once no snapshot sees it any more */
-			kv_value_file_note_dead(store, shard, &state->newest, write->version.xid);
-		kv_buffer_put(store, shard, key, &write->version, write->form, write->value,
-					  write->crc, write->placing);
-		*added = write->version;
-		if (write->version.kind == KV_VERSION_PUT && kv_dead_any(shard))
-			kv_dead_cut(shard, key);
-		if (RecoveryInProgress())
-			kv_shard_note_redone(shard, &write->version);
-		heat = heat_of(store, shard, state, write);
-		if (heat == KV_CACHED)
-			kv_source_replaced(store->cache_id, state->newest.location, state->newest.len);
-		if (heat != KV_COLD)
-			kv_buffer_mark(shard, write->version.location, write->version.len, heat);
-		if (write->version.kind == KV_VERSION_LOCK &&
-			write->version.cid == LockTupleKeyShare)
-			shard->key_share_xid = Max(shard->key_share_xid, write->version.xid);
+		LWLockRelease(&shard->lock);
+		remedy(store, shard_id, lack, write);
+		return false;
 	}
-	log = added != NULL && store->shape.wal != KV_WAL_NONE && !RecoveryInProgress() &&
-		!write->restored;
-	if (log && store->shape.wal == KV_WAL_KEYS)
-		log = kv_commit_note_write(store, shard_id);
+	added = kv_write_put(store, key, write, state);
+	log = added && kv_write_is_logged(store, shard_id, write);
 	if (log)
 		pg_atomic_fetch_add_u32(&kv_gate->logging, 1);
 	full = before < kv_memtable_limit() && shard->active.bytes >= kv_memtable_limit();
@@ -630,11 +664,11 @@ kv_write_finish(KvStore *store, KvKey key, KvWrite *write, KvKeyState *state)
 		END_CRIT_SECTION();
 	}
 	KV_STOP_POINT("write_done");
-	if (added == NULL && !refuse_memory(write))
+	if (!added && !refuse_memory(write))
 		kv_make_memory(store, shard_id);
 	if (full)
 		kv_wake_maintainer();
-	return added != NULL;
+	return added;
 }
 
 /* ---- writing ---- */

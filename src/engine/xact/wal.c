@@ -5,7 +5,7 @@
  *
  * A store's wal level determines what is logged:
  *
- *	full	every version, with its value (PUT)
+ *	full	every version, with its value (PUT; several small ones of a statement: VERSIONS)
  *	keys	every version, with its value or by its location (BATCH); buffer/commit.c
  *	none	nothing of it; each writing (sub)transaction inserts one XLOG_NOOP,
  *			because PostgreSQL flushes no commit without WAL
@@ -42,6 +42,9 @@
 #include "engine/xact/xact.h"
 
 #define KV_WAL_HINT		((Size) 256 * 1024)
+#define KV_PACKED		8000	/* bytes of versions in a record; with larger ones, pages of WAL
+								 * would be left partly unused for no gain */
+#define KV_PACKED_MOST	(KV_PACKED / 4)	/* a larger version has a record of its own */
 
 static const char *const kind_names[] = {
 	[KV_VERSION_PUT] = "put",
@@ -68,6 +71,8 @@ kv_wal_identify(uint8 info)
 			return "DURABLE";
 		case KV_XLOG_MOVE:
 			return "MOVE";
+		case KV_XLOG_VERSIONS:
+			return "VERSIONS";
 		default:
 			return NULL;
 	}
@@ -114,6 +119,12 @@ kv_wal_describe(StringInfo buf, XLogReaderState *record)
 				appendStringInfo(buf, "%s, length %u", put->keylen > 16 ? "…" : "", put->len);
 				break;
 			}
+		case KV_XLOG_VERSIONS:
+			appendStringInfo(buf, "; versions %u, xid %llu, cid %u",
+							 ((const KvWalVersions *) data)->nversions,
+							 (unsigned long long) ((const KvWalVersions *) data)->xid,
+							 ((const KvWalVersions *) data)->cid);
+			break;
 		case KV_XLOG_BATCH:
 			appendStringInfo(buf, "; entries %u", ((const KvWalBatch *) data)->nentries);
 			break;
@@ -207,6 +218,76 @@ kv_wal_log_version(const KvStoreKey *store, KvKey key, const KvVersion *version,
 	if (version->len > 0)
 		XLogRegisterData(unconstify(char *, value), version->len);
 	hint_wal_writer(XLogInsert(KV_RMGR_ID, KV_XLOG_PUT), sizeof(put) + key.len + version->len);
+}
+
+/* Log the first n versions, which are in packed with so many bytes; one has a PUT. */
+static void
+log_packed(const KvStoreKey *store, const KvUnlogged *versions, int n, const char *packed,
+		   Size bytes)
+{
+	KvWalVersions head = {.store = *store, .nversions = n};
+
+	if (n == 1)
+		kv_wal_log_version(store, versions->key, &versions->version, versions->crc,
+						   versions->value);
+	if (n <= 1)
+		return;
+	head.xid = versions->version.xid;
+	head.cid = versions->version.cid;
+	XLogBeginInsert();
+	XLogRegisterData((char *) &head, sizeof(head));
+	XLogRegisterData(unconstify(char *, packed), bytes);
+	hint_wal_writer(XLogInsert(KV_RMGR_ID, KV_XLOG_VERSIONS), sizeof(head) + bytes);
+}
+
+/* Append a version to others; returns its end. */
+static char *
+pack(char *into, const KvUnlogged *one)
+{
+	KvWalVersion packed = {
+		.len = one->version.len, .crc = one->crc, .keylen = one->key.len,
+		.kind = one->version.kind, .form = KV_LOCATION_FORM(one->version.location)
+	};
+
+	memcpy(into, &packed, sizeof(packed));
+	into += sizeof(packed);
+	memcpy(into, one->key.data, one->key.len);
+	into += one->key.len;
+	if (one->version.len > 0)
+		memcpy(into, one->value, one->version.len);
+	return into + one->version.len;
+}
+
+void
+kv_wal_log_versions(const KvStoreKey *store, const KvUnlogged *versions, int n)
+{
+	char		packed[KV_PACKED];
+	char	   *end = packed;
+	int			first = 0;		/* of the versions in packed */
+
+	for (int i = 0; i < n; i++)
+	{
+		const KvUnlogged *one = &versions[i];
+		Size		size = sizeof(KvWalVersion) + one->key.len + one->version.len;
+
+		if (i > first &&
+			(size > KV_PACKED_MOST || size > packed + KV_PACKED - end ||
+			 one->version.xid != versions[first].version.xid ||
+			 one->version.cid != versions[first].version.cid))
+		{
+			log_packed(store, &versions[first], i - first, packed, end - packed);
+			end = packed;
+			first = i;
+		}
+		if (size <= KV_PACKED_MOST)
+			end = pack(end, one);
+		else
+		{
+			kv_wal_log_version(store, one->key, &one->version, one->crc, one->value);
+			first = i + 1;
+		}
+	}
+	log_packed(store, &versions[first], n - first, packed, end - packed);
 }
 
 void
@@ -338,6 +419,31 @@ put_is_sound(const char *data, Size len)
 }
 
 static bool
+versions_are_sound(const char *data, Size len)
+{
+	const KvWalVersions *versions = (const KvWalVersions *) data;
+	Size		at = sizeof(*versions);
+
+	if (len < at || !xid_is_possible(versions->xid))
+		return false;
+	for (uint32 i = 0; i < versions->nversions; i++)
+	{
+		KvWalVersion version;
+
+		if (len - at < sizeof(version))
+			return false;
+		memcpy(&version, data + at, sizeof(version));
+		at += sizeof(version);
+		if (version.keylen > KV_MAX_KEY || version.len > KV_MAX_VALUE ||
+			len - at < (Size) version.keylen + version.len ||
+			!kind_is_known(version.kind) || !form_is_known(version.form))
+			return false;
+		at += (Size) version.keylen + version.len;
+	}
+	return at == len;
+}
+
+static bool
 batch_is_sound(const char *data, Size len)
 {
 	const KvWalBatch *batch = (const KvWalBatch *) data;
@@ -405,6 +511,8 @@ kv_wal_is_sound(uint8 type, const char *data, Size len)
 	{
 		case KV_XLOG_PUT:
 			return put_is_sound(data, len);
+		case KV_XLOG_VERSIONS:
+			return versions_are_sound(data, len);
 		case KV_XLOG_BATCH:
 			return batch_is_sound(data, len);
 		case KV_XLOG_CREATE:

@@ -16,6 +16,7 @@
 #define KV_XLOG_DURABLE	0x40
 #define KV_XLOG_BATCH	0x50
 #define KV_XLOG_MOVE	0x60
+#define KV_XLOG_VERSIONS 0x70
 
 /* A version; key and value follow. */
 typedef struct KvWalPut
@@ -30,6 +31,28 @@ typedef struct KvWalPut
 	uint8		form;
 	uint32		pad;
 } KvWalPut;
+
+/*
+ * Versions of one transaction and command.  Of each follow, without alignment, a KvWalVersion, its
+ * key and its value.
+ */
+typedef struct KvWalVersions
+{
+	KvStoreKey	store;
+	uint32		cid;			/* of LOCKs their mode */
+	uint64		xid;
+	uint32		nversions;
+	uint32		pad;
+} KvWalVersions;
+
+typedef struct KvWalVersion
+{
+	uint32		len;			/* of the value */
+	uint32		crc;			/* as in KvWalPut */
+	uint16		keylen;
+	uint8		kind;
+	uint8		form;
+} KvWalVersion;
 
 /* Versions by location; KvLogEntry and key of each follow, as in a key log. */
 typedef struct KvWalBatch
@@ -83,6 +106,8 @@ typedef struct KvWalDurable
 } KvWalDurable;
 
 StaticAssertDecl(sizeof(KvWalPut) == 40, "PUT record size");
+StaticAssertDecl(sizeof(KvWalVersions) == 32, "VERSIONS record size");
+StaticAssertDecl(sizeof(KvWalVersion) == 12, "size of a version in it");
 StaticAssertDecl(sizeof(KvWalBatch) == 16, "BATCH record size");
 StaticAssertDecl(sizeof(KvWalCreate) == 40, "CREATE record size");
 StaticAssertDecl(sizeof(KvWalGone) == 24, "GONE record size");

@@ -108,6 +108,18 @@ extern void kv_wal_flush(void);
  */
 extern void kv_wal_log_version(const KvStoreKey *store, KvKey key, const KvVersion *version,
 							   uint32 crc, const char *value);
+
+/* A version that is in its shard, and is to be logged. */
+typedef struct KvUnlogged
+{
+	KvKey		key;
+	KvVersion	version;
+	uint32		crc;			/* from kv_value_crc_begin */
+	const char *value;
+} KvUnlogged;
+
+/* The same for n versions of a store.  Small ones of one transaction and command share records. */
+extern void kv_wal_log_versions(const KvStoreKey *store, const KvUnlogged *versions, int n);
 /* Log n versions by location, as key log entries; their values are in value files. */
 extern void kv_wal_log_batch(const KvStoreKey *store, const char *entries, uint32 bytes,
 							 uint32 n);
