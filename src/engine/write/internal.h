@@ -11,6 +11,7 @@
 #include "engine/base/types.h"
 #include "engine/index/memtable.h"
 #include "engine/buffer/buffer.h"
+#include "engine/shard/map.h"
 #include "engine/shard/shard.h"
 #include "engine/xact/xact.h"
 
