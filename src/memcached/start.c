@@ -12,6 +12,7 @@
 
 #include "compat.h"
 #include "memcached/batch/batch.h"
+#include "memcached/connection/connection.h"
 #include "memcached/memcached.h"
 #include "register.h"
 

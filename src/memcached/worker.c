@@ -10,6 +10,8 @@
  * be flushed, requests that arrive join it: they share the flush.
  */
 #include "memcached/memcached.h"
+#include "memcached/connection/wait.h"
+#include "memcached/connection/connection.h"
 #include "memcached/batch/batch.h"
 
 #include "clock.h"

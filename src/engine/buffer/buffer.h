@@ -1,6 +1,7 @@
 /*
  * buffer.h
- *		Write buffers: they hold new values and their entries until these are in files.
+ *		Write buffers: they hold new values and their entries until these are in files.  Large
+ *		values, and addresses of all values: largevalue.h.
  *
  * Locks: The shard's lock guards the contents of a buffer.  KvBufferPool.lock guards its state, the
  * free units and the list of buffers to be written; it is taken last.  Functions that open, fill,
@@ -168,30 +169,6 @@ typedef struct KvBufferPool
 	Latch      *writer_latch;	/* NULL while the buffer writer does not run */
 } KvBufferPool;
 
-/*
- * ---- bufferfile.c: units ----
- * KvBufferPool.lock is held, exclusively unless a comment says otherwise.
- */
-extern Size kv_buffer_share(void);	/* no lock: maximum bytes of values of a buffer opened now */
-/*
- * The number of units that the store may not use.  At level 'none' values in buffers are nowhere
- * else, so buffers of a dead server are in use until recovery of their store, which follows redo.
- * Redo needs buffers for the other stores.
- */
-extern int	kv_units_kept(const KvStore *store);
-/* Are there so many adjacent free units, in addition to those that are kept? */
-extern bool kv_units_are_free(int units, int kept);
-/*
- * Makes so many adjacent units an OPEN buffer; if there are none, fewer, but at least least.  -1:
- * there are not that many.
- */
-extern int	kv_units_take(int wanted, int least, int kept);
-/* Frees the units of a buffer that is in no list. */
-extern void kv_units_free(int buffer);
-/* OPEN to SEALED, at the end of the list to be written; before it is freed, off that list. */
-extern void kv_buffer_queue(int buffer);
-extern void kv_buffer_unqueue(int buffer);
-
 /* The counters of units, and their capacity in bytes of values; takes the lock. */
 extern void kv_buffers_stats(KvCacheStats *stats);
 extern void kv_buffers_stats_reset(void);
@@ -216,24 +193,7 @@ extern void kv_buffers_wake_writer(void);
 /* A buffer's value area, and its header, in the file that kv_buffers_start maps. */
 extern char *kv_buffer_values(int buffer);
 extern KvBufferHeader *kv_buffer_header(int buffer);
-extern KvLogBatch *kv_buffer_batch(int buffer); /* in the mapped file, before its entries */
 extern char *kv_buffer_entries(int buffer); /* after the batch head */
-extern Size kv_buffer_entry_room(int buffer); /* capacity for entries, in bytes */
-/* The number of units of a buffer with so many bytes of values. */
-extern int	kv_buffer_units(Size capacity);
-/* A bit for each entry that a PUT has logged (buffer/commit.c).  Guarded by the shard's lock. */
-extern uint64 *kv_buffer_logged(int buffer);
-/* Clears these bits; the buffer's units are known. */
-extern void kv_buffer_clear_logged(int buffer);
-/* The right values of open_crc and seal_crc; they are not stored. */
-extern uint32 kv_buffer_open_crc(const KvBufferHeader *header);
-extern uint32 kv_buffer_seal_crc(const KvBufferHeader *header);
-/*
- * Calls visit for each buffer in the file that is in use and has a sound header.  Passes its
- * entries and their capacity, as far as these can be read.  Needs no mapping.  In the postmaster.
- */
-extern void kv_buffers_visit_file(void (*visit) (const KvBufferHeader *buffer, const char *entries,
-												 Size room));
 /* Is there a buffer file of this server that can be read?  Reads all of it.  In the postmaster. */
 extern bool kv_buffers_are_sound(void);
 
@@ -259,11 +219,6 @@ extern void kv_buffer_seal(KvStore *store, uint32 shard_id);
  */
 extern void kv_buffer_put(KvStore *store, KvShard *shard, KvKey key, KvVersion *version,
 						  KvForm form, const char *value, uint32 crc, KvValueHome placing);
-/*
- * The shard's buffer after one, open and sealed ones in no order; i < 0: the first.  -1: there is
- * none.  Lock held.
- */
-extern int	kv_shard_buffer(const KvShard *shard, int i);
 /* Shard's lock, as long as the pointer is used; NULL: the value is in its file. */
 extern const char *kv_buffer_find(const KvShard *shard, const KvVersion *version);
 /*
@@ -277,17 +232,6 @@ extern KvExtent kv_shard_unwritten(const KvShard *shard);
 extern KvHeat kv_buffer_heat(const KvShard *shard, const KvVersion *version);
 /* Shard's lock, exclusive: sets the heat, other than KV_COLD, of the value just put. */
 extern void kv_buffer_mark(const KvShard *shard, KvLocation location, uint32 len, KvHeat heat);
-/*
- * After the buffer is written: puts its values into the recent ring or, if so marked, into the
- * value cache.
- */
-extern void kv_buffer_keep(int buffer);
-/*
- * Completes the buffer's value image, batch head and header, and marks it sealed.  log_offset is
- * reserved already.  The caller changes its state.
- */
-extern void kv_buffer_seal_image(int buffer, uint32 value_bytes, uint32 entry_bytes,
-								 uint32 nentries, uint64 log_offset);
 
 /* ---- drain.c ---- */
 /*
@@ -300,34 +244,12 @@ extern bool kv_buffer_wait_free(const KvStore *store, Size len);
 /* Does what leads to that, without waiting or raising errors. */
 extern bool kv_buffer_ask_free(const KvStore *store, Size len);
 /*
- * The same for the oldest buffer that may be written and has not failed since kv_buffers_retry, for
- * the buffer writer; -1: there is none.
- */
-extern int	kv_buffer_claim_next(void);
-/* Allows one more attempt for each buffer that could not be written. */
-extern void kv_buffers_retry(void);
-/* No lock held: the buffer writer's check for buffers that no process fills any more. */
-extern void kv_buffers_seal_idle(void);
-/* Of a claimed buffer; false: an older one of its shard must be finished first (commit.c). */
-extern bool kv_buffer_is_next(int buffer);
-/* WRITING to SEALED; false: its store was dropped with its files, so it is no failure. */
-extern bool kv_buffer_unclaim(int buffer, int error);
-/* The part of a claimed buffer that is to be written to its file; len 0: nothing. */
-extern void kv_buffer_image(int buffer, uint64 *offset, uint32 *len, char **memory);
-/*
- * After the values are in their value file: logs the buffer's entries and frees it.  Returns 0, or
- * an errno: it is SEALED again.  If the buffer file does not have the entries that were put into
- * it: PANIC, or EIO, by data_sync_retry.
- */
-extern int	kv_buffer_finish(int buffer);
-/*
  * No lock held.  Waits until the shard's sealed buffers before sequence, of logs up to log_number,
  * are in files.  ERROR if one cannot be written, or never will be because its table is being
  * dropped.
  */
 extern void kv_shard_drain(KvStore *store, uint32 shard_id, uint32 log_number,
 						   uint64 sequence);
-extern void kv_buffer_release(int buffer); /* frees it, and wakes processes that wait for one */
 /* Has the buffer's store been dropped?  Its directory is removed before its buffers are freed. */
 extern bool kv_buffer_outlived(const KvBufferHeader *header);
 /*
@@ -335,67 +257,6 @@ extern bool kv_buffer_outlived(const KvBufferHeader *header);
  * nothing is changed: one is being written, or the store is pinned.
  */
 extern bool kv_buffers_discard(const KvStoreKey *key, const KvStore *store);
-
-/* ---- largevalue.c; no lock is held ---- */
-/*
- * Ensures that the open value file, which may be a new one, has capacity for a value of this length
- * or for a buffer.  False: there is no shared memory.  ERROR (53100) if the disk is full; the open
- * value file is unchanged then.
- */
-extern bool kv_value_extend(KvStore *store, uint32 shard_id, Size len, bool for_buffer);
-/*
- * Writes a value that is too large for a buffer, of the transaction xid.  *location is its
- * location, or 0: the shard is leaving the map, and nothing was written.  On return the direct
- * write is complete; without an entry for the value its space is dead.  False: there is no shared
- * memory.  ERROR if the value cannot be written.
- */
-extern bool kv_value_write_large(KvStore *store, uint32 shard_id, KvForm form,
-								 const char *value, Size len, uint64 xid,
-								 KvLocation *location);
-/*
- * In recovery and redo: an entry names these bytes, so adds their value file to the shard.  False:
- * there is no shared memory.  In recovery it is an ERROR if the value file does not exist.
- */
-extern bool kv_value_claim(KvStore *store, uint32 shard_id, KvAddress address, Size len);
-
-/*
- * Reserves consecutive addresses for up to n value files, each for a value of this length.  No
- * other process makes files there.  Returns the first address; *end follows the last.
- */
-extern KvAddress kv_addresses_reserve(KvStore *store, uint32 shard_id, Size len, uint32 n,
-									  KvAddress *end);
-/* Gives back the last of the reserved addresses, where no file was made. */
-extern void kv_addresses_return(KvStore *store, uint32 shard_id, KvAddress begin, KvAddress end);
-/* Closes the shard's open value file, if it has one; the next value makes a new one. */
-extern void kv_value_close(KvStore *store, uint32 shard_id);
-/*
- * The same in two steps.  Returns the closed value file and its used bytes, for the second step,
- * which truncates it.  extend_lock held.
- */
-extern KvAddress kv_value_close_uncut(KvStore *store, uint32 shard_id, uint64 *used);
-extern void kv_value_cut(const KvStore *store, KvAddress address, uint64 used);
-/* Closes a value file that is not where value files are made now (shard/move.c). */
-extern void kv_value_leave(KvStore *store, uint32 shard_id);
-/*
- * The shard has left the map: removes what a failed attempt to make its next value file has left.
- * No lock held; never raises.
- */
-extern void kv_value_end(KvStore *store, uint32 shard_id);
-
-/* A value file that may not be durable. */
-typedef struct KvUnsynced
-{
-	KvFileId	file;
-	bool		for_good;		/* no process will write to it any more */
-	bool		named;			/* its name is durable */
-	/* it may have been removed by another shard that had it (split/split.c) */
-	bool		retired;
-} KvUnsynced;
-
-/* Those of a shard, palloc'd.  Returns their number. */
-extern int	kv_values_unsynced(KvShard *shard, KvUnsynced **files);
-/* They were synced since, and so was the store's directory, if one was not named. */
-extern void kv_values_synced(KvShard *shard, const KvUnsynced *files, int n);
 
 /* ---- replay.c ---- */
 /* In the postmaster, if the file is not trusted: notes its entries, if it can be read. */
@@ -425,8 +286,6 @@ extern void kv_commit_begin(void);
  * must log it at once; it is marked as logged.
  */
 extern bool kv_commit_note_write(KvStore *store, uint32 shard_id);
-/* logs the entries of a buffer that no PUT has; its values are in its value file */
-extern void kv_commit_log_batch(int i);
 extern void kv_commit_forget(void);	/* at the end of the transaction, or at PREPARE */
 
 #endif							/* KV_BUFFER_H */

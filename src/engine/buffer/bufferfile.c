@@ -41,6 +41,7 @@
 #include "engine/base/wait.h"
 #include "engine/base/worker.h"
 #include "engine/buffer/buffer.h"
+#include "engine/buffer/internal.h"
 #include "engine/format/format.h"
 #include "engine/io/fault.h"
 #include "engine/io/io.h"

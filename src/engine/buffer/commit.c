@@ -36,6 +36,8 @@
 #include "engine/base/hash.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
+#include "engine/buffer/internal.h"
+#include "engine/buffer/largevalue.h"
 #include "engine/engine.h"
 #include "engine/format/format.h"
 #include "engine/io/fault.h"

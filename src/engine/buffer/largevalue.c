@@ -26,6 +26,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/types.h"
+#include "engine/buffer/largevalue.h"
 #include "engine/cache/cache.h"
 #include "engine/format/format.h"
 #include "engine/io/fault.h"

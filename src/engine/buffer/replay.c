@@ -9,6 +9,7 @@
 #include "postgres.h"
 
 #include "engine/base/types.h"
+#include "engine/buffer/internal.h"
 #include "engine/format/format.h"
 #include "engine/io/fault.h"
 #include "engine/io/io.h"

@@ -30,6 +30,7 @@
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/buffer/buffer.h"
+#include "engine/buffer/largevalue.h"
 #include "engine/compact/internal.h"
 #include "engine/engine.h"
 #include "engine/io/fault.h"

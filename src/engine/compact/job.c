@@ -37,6 +37,7 @@
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/buffer/buffer.h"
+#include "engine/buffer/largevalue.h"
 #include "engine/cache/reader.h"
 #include "engine/compact/internal.h"
 #include "engine/flush/survive.h"

@@ -48,6 +48,7 @@
 #include "engine/base/wait.h"
 #include "engine/base/worker.h"
 #include "engine/buffer/buffer.h"
+#include "engine/buffer/largevalue.h"
 #include "engine/compact/internal.h"
 #include "engine/io/fault.h"
 #include "engine/maintenance.h"

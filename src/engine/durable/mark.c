@@ -58,6 +58,7 @@
 
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
+#include "engine/buffer/largevalue.h"
 #include "engine/durable/durable.h"
 #include "engine/engine.h"
 #include "engine/format/format.h"

@@ -8,6 +8,7 @@
 #include "postgres.h"
 
 #include "engine/base/types.h"
+#include "engine/buffer/largevalue.h"
 #include "engine/flush/internal.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"

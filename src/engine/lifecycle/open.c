@@ -18,7 +18,6 @@
 #include "engine/base/error.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
-#include "engine/buffer/buffer.h"
 #include "engine/format/format.h"
 #include "engine/lifecycle/lifecycle.h"
 #include "engine/shard/map.h"

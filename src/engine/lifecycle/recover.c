@@ -41,6 +41,7 @@
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/base/worker.h"
+#include "engine/buffer/largevalue.h"
 #include "engine/durable/durable.h"
 #include "engine/format/format.h"
 #include "engine/flush/flush.h"

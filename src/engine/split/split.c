@@ -25,6 +25,7 @@
 #include "engine/base/error.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
+#include "engine/buffer/largevalue.h"
 #include "engine/flush/flush.h"
 #include "engine/io/fault.h"
 #include "engine/io/io.h"

@@ -17,7 +17,6 @@
 #include "engine/maintenance.h"
 #include "engine/rows.h"
 #include "engine/shard/shard.h"
-#include "engine/buffer/buffer.h"
 #include "engine/write/internal.h"
 #include "engine/xact/xact.h"
 

@@ -41,7 +41,6 @@
 #include "engine/rows.h"
 #include "engine/scan/scan.h"
 #include "engine/shard/shard.h"
-#include "engine/buffer/buffer.h"
 #include "engine/write/internal.h"
 #include "engine/xact/xact.h"
 

@@ -39,6 +39,7 @@
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/buffer/buffer.h"
+#include "engine/buffer/largevalue.h"
 #include "engine/cache/cache.h"
 #include "engine/engine.h"
 #include "engine/flush/flush.h"

@@ -9,6 +9,7 @@
 
 #include "engine/rows.h"
 #include "memcached/batch/batch.h"
+#include "memcached/connection/connection.h"
 
 /* bytes of values that a batch may have even where memory for replies is short */
 #define KV_MC_LEAST_BYTES	((Size) 1024 * 1024)

@@ -3,6 +3,8 @@
  *		Authentication: a request that is a transaction of its own.
  */
 #include "memcached/batch/batch.h"
+#include "memcached/connection/connection.h"
+#include "memcached/connection/wait.h"
 
 #include "clock.h"
 

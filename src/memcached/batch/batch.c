@@ -21,6 +21,8 @@
  * written a moment ago in the sessions' queue, for half of the time that a request may wait.
  */
 #include "memcached/batch/attempt.h"
+#include "memcached/connection/connection.h"
+#include "memcached/connection/wait.h"
 
 #include "clock.h"
 #include "engine/rows.h"

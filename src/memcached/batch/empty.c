@@ -12,6 +12,8 @@
  * replaces it.
  */
 #include "memcached/batch/batch.h"
+#include "memcached/connection/connection.h"
+#include "memcached/connection/wait.h"
 
 #include "access/xact.h"
 #include "access/xlog.h"

@@ -6,6 +6,8 @@
  * cannot be executed gets its reply here, or is set aside (M 2).
  */
 #include "memcached/batch/attempt.h"
+#include "memcached/connection/connection.h"
+#include "memcached/connection/wait.h"
 
 #include "engine/rows.h"
 

@@ -3,6 +3,7 @@
  *		Counters: which request counts where, and the sums, for clients and for SQL.
  */
 #include "memcached/batch/batch.h"
+#include "memcached/connection/connection.h"
 
 #include "clock.h"
 #include "report.h"

@@ -8,6 +8,7 @@
  * entry by storing its own number as the owner.
  */
 #include "memcached/connection/connection.h"
+#include "memcached/connection/wait.h"
 
 #include "clock.h"
 #include "report.h"

@@ -20,6 +20,7 @@
  * disconnected that has read none for the longest time.
  */
 #include "memcached/connection/connection.h"
+#include "memcached/connection/wait.h"
 
 #include "clock.h"
 

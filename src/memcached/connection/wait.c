@@ -28,6 +28,7 @@
  * Slow clients.  Once a second those that are too slow are disconnected; connection.c says when.
  */
 #include "memcached/connection/connection.h"
+#include "memcached/connection/wait.h"
 
 #include "clock.h"
 
