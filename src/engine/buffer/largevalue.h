@@ -6,8 +6,8 @@
  * A value that is too large for a buffer is written to its value file at once, before its entry
  * (I 3).  An address is given out once (I 13).
  *
- * Locks: no lock is held, unless a comment says otherwise.  Errors: a full disk is an ERROR (53100),
- * and the open value file is unchanged then.
+ * Locks: no lock is held, unless a comment says otherwise.  Errors: a full disk is an ERROR
+ * (53100), and the open value file is unchanged then.
  */
 #ifndef KV_LARGEVALUE_H
 #define KV_LARGEVALUE_H
