@@ -47,7 +47,7 @@ $node->safe_psql('postgres', 'TRUNCATE r');
 insert('r', 1, 200, 4096, 'a');
 written();
 by_key(1, 100);
-insert('s', 1, 2000, 4096, 'b');
+insert('s', 500 * $_ - 499, 500 * $_, 4096, 'b') for 1 .. 4;    # no bulk load
 $node->safe_psql('postgres', q{SELECT kvfdw_flush('s')});    # no slot is to be written still
 is(ring('inserted >= 8000000 / 65536 AND inserted >= evictions AND evictions >= 4000000 / 65536'), 't', 'frames come and go') or diag(ring('*'));
 is(answer($node, q{SELECT inserted >= 8000000 / block_size AND evictions <= inserted + size_bytes / block_size FROM kvfdw_stat_cache WHERE cache = 'write buffers'}), 't', '... after slots');

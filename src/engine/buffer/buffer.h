@@ -118,6 +118,9 @@ typedef struct KvWriteBuffer
 	/* a bit for each part of the value area with values that are not KV_COLD */
 	uint64		hot;
 	uint64		cached;			/* the same for values that are KV_CACHED */
+	uint64		writer;			/* xid of its first entry */
+	bool		shared;			/* others have entries in it, too */
+	bool		bulk;			/* its writer has written as much as kv_source_bulk says */
 	bool		touched;		/* something was put into it since the last check */
 	/* buffer/commit.c: entries that no PUT has logged are being logged by location */
 	bool		batch_taken;

@@ -124,6 +124,7 @@ kv_buffer_open(KvStore *store, uint32 shard_id, Size len)
 	buffer->value_used = buffer->entry_used = buffer->nentries = 0;
 	buffer->sequence = pg_atomic_fetch_add_u64(&kv_buffer_pool->sequence, 1);
 	buffer->hot = buffer->cached = 0;
+	buffer->shared = buffer->bulk = false;
 	kv_buffer_clear_logged(i);
 	buffer->batch_taken = false;
 	buffer->error = 0;
@@ -148,6 +149,25 @@ kv_buffer_open(KvStore *store, uint32 shard_id, Size len)
 	return true;
 }
 
+/* A version is about to be put: by whom, and in a bulk load? */
+static void
+note_writer(KvWriteBuffer *buffer, const KvVersion *version)
+{
+	static uint64 xid = 0;		/* whose versions this process has put last */
+	static uint64 bytes;		/* of their values */
+
+	if (version->xid != xid)
+		bytes = 0;
+	xid = version->xid;
+	bytes += version->len;
+	if (buffer->nentries == 0)
+		buffer->writer = xid;
+	else if (buffer->writer != xid)
+		buffer->shared = true;
+	if (bytes > kv_source_bulk())
+		buffer->bulk = true;
+}
+
 void
 kv_buffer_put(KvStore *store, KvShard *shard, KvKey key, KvVersion *version,
 			  KvForm form, const char *value, uint32 crc, KvValueHome placing)
@@ -157,6 +177,7 @@ kv_buffer_put(KvStore *store, KvShard *shard, KvKey key, KvVersion *version,
 	char       *values = kv_buffer_values(i);
 	KvLogEntry *entry = (KvLogEntry *) (kv_buffer_entries(i) + buffer->entry_used);
 
+	note_writer(buffer, version);
 	if (placing == KV_IN_BUFFER)
 	{
 		uint32		at = kv_value_position(buffer->value_used, version->len);
@@ -302,7 +323,8 @@ kv_buffer_keep(int i)
 		len = KV_BLOCK;
 		while (at + len < buffer->value_used && heat_at(buffer, at + len) == heat)
 			len += KV_BLOCK;
-		kv_source_put(cache_id, buffer->base + at, len, kv_buffer_values(i) + at, heat);
+		if (heat != KV_COLD || !buffer->bulk || buffer->shared)
+			kv_source_put(cache_id, buffer->base + at, len, kv_buffer_values(i) + at, heat);
 	}
 }
 

@@ -64,7 +64,7 @@ extern void kv_buffers_visit_file(void (*visit) (const KvBufferHeader *buffer, c
 extern int	kv_shard_buffer(const KvShard *shard, int i);
 /*
  * After the buffer is written: puts its values into the recent ring or, if so marked, into the
- * value cache.
+ * value cache.  If it is full because of one bulk load, cold values are not put.
  */
 extern void kv_buffer_keep(int buffer);
 /*

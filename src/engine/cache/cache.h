@@ -111,6 +111,12 @@ extern void kv_source_replaced(uint32 cache_id, KvLocation location, uint32 len)
 extern void kv_source_put(uint32 cache_id, KvAddress address, uint32 len, const char *bytes,
 						  KvHeat heat);
 
+/*
+ * After how many bytes does a transaction's load push out of memory what others have written?  Then
+ * its further bytes are not put, unless their heat is known.
+ */
+extern uint64 kv_source_bulk(void);
+
 /* Why caches should forget some addresses. */
 typedef enum KvForget
 {

@@ -12,6 +12,9 @@
  * cleared when the frame is reused.  At that time, blocks that were read in the ring go to the
  * value cache, and so do blocks that the write buffer has marked as hot.
  *
+ * What a bulk load writes, after as many bytes as the ring holds, does not enter it: the load would
+ * only push out what others have written (kv_source_bulk).
+ *
  * The second tier's writer takes leaving frames.  It announces itself (kv_recent_attend), gets the
  * frames that leave next, and returns those that it has stored.  The ring knows nothing else about
  * it, and waits for no process.

@@ -442,6 +442,13 @@ kv_source_put(uint32 cache_id, KvAddress address, uint32 len, const char *bytes,
 	}
 }
 
+/* With a second tier all bytes are put, because they reach it through the ring. */
+uint64
+kv_source_bulk(void)
+{
+	return kv_second_tier.mover.on() ? PG_UINT64_MAX : kv_recent_ring.room() * KV_BLOCK;
+}
+
 void
 kv_source_forget(uint32 cache_id, KvAddress address, uint64 len, KvForget why)
 {
