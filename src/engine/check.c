@@ -34,6 +34,7 @@
 #include "engine/base/progress.h"
 #include "engine/base/types.h"
 #include "engine/format/format.h"
+#include "engine/format/path.h"
 #include "engine/index/memtable.h"
 #include "engine/index/run.h"
 #include "engine/io/fault.h"

@@ -43,6 +43,7 @@
 #include "engine/buffer/buffer.h"
 #include "engine/buffer/internal.h"
 #include "engine/format/format.h"
+#include "engine/format/path.h"
 #include "engine/io/fault.h"
 #include "engine/io/io.h"
 #include "engine/io/map.h"

@@ -40,6 +40,7 @@
 #include "engine/buffer/largevalue.h"
 #include "engine/engine.h"
 #include "engine/format/format.h"
+#include "engine/format/path.h"
 #include "engine/io/fault.h"
 #include "engine/io/name.h"
 #include "engine/shard/shard.h"

@@ -18,6 +18,7 @@
 #include "engine/buffer/internal.h"
 #include "engine/engine.h"
 #include "engine/format/format.h"
+#include "engine/format/path.h"
 #include "engine/io/fault.h"
 #include "engine/io/io.h"
 #include "engine/io/name.h"

@@ -29,6 +29,7 @@
 #include "engine/buffer/largevalue.h"
 #include "engine/cache/cache.h"
 #include "engine/format/format.h"
+#include "engine/format/path.h"
 #include "engine/io/fault.h"
 #include "engine/io/io.h"
 #include "engine/io/name.h"

@@ -31,6 +31,7 @@
 #include "engine/base/worker.h"
 #include "engine/buffer/internal.h"
 #include "engine/format/format.h"
+#include "engine/format/path.h"
 #include "engine/io/fault.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"

@@ -12,6 +12,7 @@
 #include "engine/cache/internal.h"
 #include "engine/engine.h"
 #include "engine/format/format.h"
+#include "engine/format/path.h"
 #include "engine/io/fault.h"
 #include "engine/io/io.h"
 #include "engine/maintenance.h"

@@ -33,6 +33,8 @@
 #include "engine/buffer/largevalue.h"
 #include "engine/compact/internal.h"
 #include "engine/engine.h"
+#include "engine/format/format.h"
+#include "engine/format/path.h"
 #include "engine/io/fault.h"
 #include "engine/io/io.h"
 #include "engine/io/name.h"

@@ -41,6 +41,8 @@
 #include "engine/cache/reader.h"
 #include "engine/compact/internal.h"
 #include "engine/flush/survive.h"
+#include "engine/format/format.h"
+#include "engine/format/path.h"
 #include "engine/io/fault.h"
 #include "engine/io/io.h"
 #include "engine/io/name.h"

@@ -39,6 +39,8 @@
 #include "engine/base/wait.h"
 #include "engine/cache/cache.h"
 #include "engine/compact/internal.h"
+#include "engine/format/format.h"
+#include "engine/format/path.h"
 #include "engine/io/io.h"
 #include "engine/maintenance.h"
 #include "engine/shard/shard.h"

@@ -55,6 +55,7 @@
 #include "engine/base/wait.h"
 #include "engine/base/worker.h"
 #include "engine/compact/internal.h"
+#include "engine/format/path.h"
 #include "engine/io/name.h"
 #include "engine/shard/map.h"
 #include "engine/shard/shard.h"

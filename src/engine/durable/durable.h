@@ -14,6 +14,7 @@
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/format/format.h"
+#include "engine/format/path.h"
 #include "engine/io/name.h"
 #include "engine/maintenance.h"
 #include "engine/shard/shard.h"

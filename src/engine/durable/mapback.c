@@ -30,6 +30,7 @@
 #include "engine/base/types.h"
 #include "engine/durable/durable.h"
 #include "engine/format/format.h"
+#include "engine/format/path.h"
 #include "engine/io/fault.h"
 #include "engine/io/name.h"
 #include "engine/shard/map.h"

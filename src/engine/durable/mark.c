@@ -63,6 +63,7 @@
 #include "engine/engine.h"
 #include "engine/format/format.h"
 #include "engine/flush/flush.h"
+#include "engine/format/path.h"
 #include "engine/io/fault.h"
 #include "engine/io/name.h"
 #include "engine/maintenance.h"

@@ -12,6 +12,7 @@
 #include "engine/base/key.h"
 #include "engine/base/types.h"
 #include "engine/flush/flush.h"
+#include "engine/format/format.h"
 #include "engine/index/run.h"
 #include "engine/shard/retired.h"
 #include "engine/shard/shard.h"

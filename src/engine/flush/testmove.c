@@ -10,6 +10,7 @@
 #include "engine/base/types.h"
 #include "engine/buffer/largevalue.h"
 #include "engine/flush/internal.h"
+#include "engine/format/format.h"
 #include "engine/io/io.h"
 #include "engine/shard/shard.h"
 #include "engine/buffer/buffer.h"

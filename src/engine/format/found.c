@@ -10,6 +10,7 @@
 
 #include "engine/base/types.h"
 #include "engine/format/format.h"
+#include "engine/format/path.h"
 #include "engine/io/name.h"
 
 /* Does the directory not exist?  Called directly after AllocateDir. */

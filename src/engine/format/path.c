@@ -15,6 +15,7 @@
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/format/format.h"
+#include "engine/format/path.h"
 #include "engine/io/name.h"
 
 /* ---- paths; each result lasts until the next call of the same function ---- */

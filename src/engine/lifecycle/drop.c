@@ -38,6 +38,7 @@
 #include "engine/buffer/buffer.h"
 #include "engine/engine.h"
 #include "engine/format/format.h"
+#include "engine/format/path.h"
 #include "engine/index/memtable.h"
 #include "engine/index/run.h"
 #include "engine/io/fault.h"

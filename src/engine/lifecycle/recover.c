@@ -45,6 +45,7 @@
 #include "engine/durable/durable.h"
 #include "engine/format/format.h"
 #include "engine/flush/flush.h"
+#include "engine/format/path.h"
 #include "engine/index/memtable.h"
 #include "engine/io/fault.h"
 #include "engine/io/io.h"

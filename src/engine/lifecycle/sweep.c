@@ -26,6 +26,7 @@
 #include "engine/base/types.h"
 #include "engine/base/worker.h"
 #include "engine/format/format.h"
+#include "engine/format/path.h"
 #include "engine/io/name.h"
 #include "engine/lifecycle/lifecycle.h"
 #include "engine/shard/shard.h"

@@ -35,6 +35,7 @@
 #include "engine/base/shared.h"
 #include "engine/durable/durable.h"
 #include "engine/format/format.h"
+#include "engine/format/path.h"
 #include "engine/io/name.h"
 #include "engine/restart/restart.h"
 #include "engine/buffer/buffer.h"

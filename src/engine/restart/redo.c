@@ -40,6 +40,7 @@
 #include "engine/durable/durable.h"
 #include "engine/format/format.h"
 #include "engine/flush/flush.h"
+#include "engine/format/path.h"
 #include "engine/io/fault.h"
 #include "engine/lifecycle/lifecycle.h"
 #include "engine/maintenance.h"

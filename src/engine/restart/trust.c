@@ -52,6 +52,7 @@
 #include "engine/durable/durable.h"
 #include "engine/engine.h"
 #include "engine/format/format.h"
+#include "engine/format/path.h"
 #include "engine/io/fault.h"
 #include "engine/io/name.h"
 #include "engine/restart/restart.h"

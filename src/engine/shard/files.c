@@ -5,6 +5,7 @@
 #include "postgres.h"
 
 #include "engine/format/format.h"
+#include "engine/format/path.h"
 #include "engine/index/run.h"
 #include "engine/io/name.h"
 #include "engine/shard/shard.h"

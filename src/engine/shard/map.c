@@ -18,6 +18,7 @@
 #include "engine/base/hash.h"
 #include "engine/base/key.h"
 #include "engine/base/shared.h"
+#include "engine/format/format.h"
 #include "engine/shard/map.h"
 #include "engine/shard/shard.h"
 

@@ -13,6 +13,7 @@
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/format/format.h"
+#include "engine/format/path.h"
 #include "engine/io/fault.h"
 #include "engine/io/io.h"
 #include "engine/io/name.h"

@@ -7,6 +7,7 @@
 #ifndef KV_RETIRED_H
 #define KV_RETIRED_H
 
+#include "engine/format/format.h"
 #include "engine/shard/shard.h"
 
 /*

@@ -20,6 +20,7 @@
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/format/format.h"
+#include "engine/format/path.h"
 #include "engine/index/memtable.h"
 #include "engine/index/run.h"
 #include "engine/io/io.h"

@@ -15,6 +15,7 @@
 
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
+#include "engine/format/format.h"
 #include "engine/shard/map.h"
 #include "engine/shard/retired.h"
 #include "engine/shard/shard.h"

@@ -25,6 +25,7 @@
 #include "clock.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
+#include "engine/format/format.h"
 #include "engine/io/fault.h"
 #include "engine/maintenance.h"
 #include "engine/shard/map.h"

@@ -16,6 +16,7 @@
 
 #include "engine/base/types.h"
 #include "engine/format/format.h"
+#include "engine/format/path.h"
 #include "engine/shard/shard.h"
 
 /* ---- valuefiles.c ---- */

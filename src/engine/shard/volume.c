@@ -25,6 +25,7 @@
 #include "utils/guc.h"
 
 #include "engine/base/types.h"
+#include "engine/format/path.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/valuefiles.h"
 

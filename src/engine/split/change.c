@@ -18,6 +18,7 @@
 #include "engine/base/types.h"
 #include "engine/buffer/buffer.h"
 #include "engine/buffer/largevalue.h"
+#include "engine/format/format.h"
 #include "engine/io/fault.h"
 #include "engine/shard/map.h"
 #include "engine/shard/shard.h"

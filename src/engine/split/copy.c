@@ -15,6 +15,7 @@
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/format/format.h"
+#include "engine/format/path.h"
 #include "engine/io/name.h"
 #include "engine/shard/shard.h"
 #include "engine/split/copy.h"

@@ -8,6 +8,7 @@
 #ifndef KV_SPLIT_COPY_H
 #define KV_SPLIT_COPY_H
 
+#include "engine/format/format.h"
 #include "engine/index/memtable.h"
 #include "engine/index/run.h"
 #include "engine/shard/shard.h"

@@ -25,6 +25,7 @@
 #include "engine/base/shared.h"
 #include "engine/base/error.h"
 #include "engine/base/types.h"
+#include "engine/format/format.h"
 #include "engine/shard/dead.h"
 #include "engine/shard/map.h"
 #include "engine/shard/shard.h"

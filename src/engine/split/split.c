@@ -27,6 +27,8 @@
 #include "engine/base/wait.h"
 #include "engine/buffer/largevalue.h"
 #include "engine/flush/flush.h"
+#include "engine/format/format.h"
+#include "engine/format/path.h"
 #include "engine/io/fault.h"
 #include "engine/io/io.h"
 #include "engine/buffer/buffer.h"

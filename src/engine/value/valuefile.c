@@ -15,6 +15,7 @@
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/format/format.h"
+#include "engine/format/path.h"
 #include "engine/io/fault.h"
 #include "engine/io/io.h"
 #include "engine/value/value.h"

@@ -13,6 +13,7 @@
 #include "engine/base/hash.h"
 #include "engine/base/types.h"
 #include "engine/format/format.h"
+#include "engine/format/path.h"
 #include "engine/io/io.h"
 #include "engine/io/name.h"
 #include "engine/version/internal.h"

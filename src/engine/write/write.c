@@ -43,6 +43,7 @@
 #include "engine/cache/cache.h"
 #include "engine/engine.h"
 #include "engine/flush/flush.h"
+#include "engine/format/format.h"
 #include "engine/index/memtable.h"
 #include "engine/io/fault.h"
 #include "engine/maintenance.h"
