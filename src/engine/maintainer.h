@@ -18,7 +18,7 @@ extern void kv_workers_register(void);
 /* The maintainer's main function; arg is not used.  Does not return. */
 extern PGDLLEXPORT void kv_maintainer_main(Datum arg);
 
-/* ---- statistics.c: starts workers that analyze tables; for the maintainer only ---- */
+/* ---- stat.c: starts workers that analyze tables; for the maintainer only ---- */
 /* Is there a database in which to start an analyze worker now?  stores: all that are open. */
 extern bool kv_statistics_due(List *stores);
 /*

@@ -195,7 +195,7 @@ extern void kv_stat_caches(void (*each) (void *arg, const KvCacheStats *stats), 
  */
 extern void kv_stat_reset(void);
 
-/* ---- when to analyze (statistics.c) ---- */
+/* ---- when to analyze (stat.c) ---- */
 /* ANALYZE: the number of changes when it begins, and a note of it when it ends. */
 extern uint64 kv_changes_now(KvStore *store);
 extern void kv_changes_analyzed(KvStore *store, uint64 changes);

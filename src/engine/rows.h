@@ -259,7 +259,7 @@ extern KvRowResult kv_update(KvStore *store, Relation rel, KvKey key, Snapshot s
 extern KvRowResult kv_delete(KvStore *store, Relation rel, KvKey key, Snapshot snapshot,
 							 KvKey moved_to, CommandId cid, KvRow *newer);
 
-/* ---- rows by key, for a process that must not wait (scan/scan.c, write/put.c) ---- */
+/* ---- rows by key, for a process that must not wait (scan/scan.c, write/rowlock.c) ---- */
 typedef enum KvGetStatus
 {
 	KV_GET_NONE,				/* the snapshot sees no row */

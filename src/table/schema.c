@@ -48,6 +48,7 @@
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/rel.h"
 #include "utils/syscache.h"
 
 #include "compat.h"
@@ -55,8 +56,211 @@
 #include "engine/store.h"
 #include "table/definition.h"
 #include "table/internal.h"
-#include "table/schemaimage.h"
 #include "table/table.h"
+
+/* ---- schema images as text: the grammar is in the head ---- */
+
+typedef struct KvSchemaKey
+{
+	AttrNumber	attnum;
+	Oid			typid;
+	int32		typmod;
+	Oid			collation;
+} KvSchemaKey;
+
+typedef struct KvSchemaColumn
+{
+	AttrNumber	attnum;
+	Oid			typid;
+	int16		attlen;			/* as in pg_attribute */
+	char		attalign;
+	uint64		xid;
+	char	   *missing;		/* its bytes as in a row; NULL: the column is NULL there */
+	int			missing_len;
+} KvSchemaColumn;
+
+/* The image in memory. */
+typedef struct KvSchema
+{
+	uint64		xid;
+	AttrNumber	raw;
+	bool		compressed;		/* values may be */
+	int			nkeys;
+	int			ncolumns;
+	KvSchemaKey	keys[MaxHeapAttributeNumber];
+	KvSchemaColumn columns[MaxHeapAttributeNumber];
+} KvSchema;
+
+#define SCHEMA_VERSION		1
+
+/*
+ * Read the last field of a column's line, which is "-" or bytes in hexadecimal; the
+ * characters it takes, or 0.
+ */
+static int
+parse_missing(const char *text, KvSchemaColumn *column)
+{
+	int			len;
+	bool		fits;
+
+	if (strncmp(text, " -\n", 3) == 0)
+		return 2;
+	len = strspn(text + 1, "0123456789abcdef");
+	if (text[0] != ' ' || text[len + 1] != '\n' || len == 0 || len % 2 != 0)
+		return 0;
+	column->missing = palloc(Max(len / 2, VARHDRSZ));	/* whose header can be read */
+	column->missing_len = hex_decode(text + 1, len, column->missing);
+	if (column->attlen > 0)
+		fits = column->missing_len == column->attlen;
+	else if (column->attlen == -1)
+		fits = column->missing_len >= VARHDRSZ && VARATT_IS_4B_U(column->missing) &&
+			VARSIZE_4B(column->missing) == column->missing_len;
+	else
+		fits = memchr(column->missing, '\0', column->missing_len) ==
+			column->missing + column->missing_len - 1;
+	return fits ? len + 1 : 0;
+}
+
+/* Read a column's line, with which text begins; returns the bytes read, or 0. */
+static int
+parse_column(const char *text, KvSchemaColumn *column)
+{
+	int			attnum;
+	int			attlen;
+	int			used = 0;
+	int			more;
+
+	column->missing = NULL;
+	column->missing_len = 0;
+	if (sscanf(text, " column %d %u %d %c " UINT64_FORMAT "%n", &attnum, &column->typid, &attlen,
+			   &column->attalign, &column->xid, &used) != 5)
+		return 0;
+	if (attnum < 1 || attnum > MaxHeapAttributeNumber || attlen < -2 || attlen == 0 ||
+		attlen > PG_INT16_MAX || strchr("csid", column->attalign) == NULL)
+		return 0;
+	column->attnum = attnum;
+	column->attlen = attlen;
+	more = parse_missing(text + used, column);
+	return more == 0 ? 0 : used + more;
+}
+
+/* Raise XX001: the image is invalid. */
+KV_NORETURN static void
+raise_invalid(Relation rel)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("stored schema of foreign table \"%s\" is damaged",
+					RelationGetRelationName(rel))));
+}
+
+/* Read an image; XX001 if it is not one, 0A000 if it is of another version. */
+static void
+parse_schema(Relation rel, const char *text, KvSchema *schema)
+{
+	int			version;
+	int			used = 0;
+	int			attnum;
+	KvSchemaKey	key;
+	Bitmapset  *seen = NULL;
+	bool		valid;
+
+	memset(schema, 0, offsetof(KvSchema, keys));
+
+	valid = sscanf(text, "kvfdw schema %d " UINT64_FORMAT "%n",
+				   &version, &schema->xid, &used) == 2;
+	if (valid && version != SCHEMA_VERSION)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("data of foreign table \"%s\" has schema version %d, but this library "
+						"reads version %d",
+						RelationGetRelationName(rel), version, SCHEMA_VERSION),
+				 errhint("Use the version of kvfdw that wrote it.")));
+	text += used;
+	valid = valid && sscanf(text, " raw %d%n", &attnum, &used) == 1;
+	if (valid)
+	{
+		schema->raw = attnum;
+		text += used;
+	}
+	if (valid)
+	{
+		used = 0;
+		sscanf(text, " forms lz4%n", &used);
+		schema->compressed = used > 0;
+		text += used;
+	}
+	while (valid && schema->nkeys < MaxHeapAttributeNumber &&
+		   sscanf(text, " key %d %u %d %u%n", &attnum, &key.typid,
+				  &key.typmod, &key.collation, &used) == 4)
+	{
+		key.attnum = attnum;
+		schema->keys[schema->nkeys++] = key;
+		text += used;
+	}
+	while (valid && schema->ncolumns < MaxHeapAttributeNumber &&
+		   (used = parse_column(text, &schema->columns[schema->ncolumns])) > 0)
+	{
+		attnum = schema->columns[schema->ncolumns++].attnum;
+		valid = !bms_is_member(attnum, seen);
+		seen = bms_add_member(seen, attnum);
+		text += used;
+	}
+	bms_free(seen);
+
+	if (!valid || schema->nkeys == 0 || strcmp(text, "\n") != 0)
+		raise_invalid(rel);
+}
+
+/*
+ * Read a store's image, and the incarnation of the server that wrote it; false: the store
+ * has none yet.  *image gets its bytes.
+ */
+static bool
+read_schema(Relation rel, KvStore *store, StringInfo image, KvSchema *schema,
+			uint32 *incarnation)
+{
+	initStringInfo(image);
+	*incarnation = kv_store_get_schema(store, image);
+	if (image->len > 0)
+		parse_schema(rel, image->data, schema);
+	return image->len > 0;
+}
+
+/* Print the image as text, which replaces the contents of into. */
+static void
+print_schema(const KvSchema *schema, StringInfo into)
+{
+	resetStringInfo(into);
+	appendStringInfo(into, "kvfdw schema %d " UINT64_FORMAT "\nraw %d\n",
+					 SCHEMA_VERSION, schema->xid, schema->raw);
+	if (schema->compressed)
+		appendStringInfoString(into, "forms lz4\n");
+	for (int i = 0; i < schema->nkeys; i++)
+	{
+		const KvSchemaKey *key = &schema->keys[i];
+
+		appendStringInfo(into, "key %d %u %d %u\n", key->attnum, key->typid,
+						 key->typmod, key->collation);
+	}
+	for (int i = 0; i < schema->ncolumns; i++)
+	{
+		const KvSchemaColumn *column = &schema->columns[i];
+
+		appendStringInfo(into, "column %d %u %d %c " UINT64_FORMAT " ", column->attnum,
+						 column->typid, column->attlen, column->attalign, column->xid);
+		if (column->missing == NULL)
+			appendStringInfoChar(into, '-');
+		else
+		{
+			enlargeStringInfo(into, column->missing_len * 2);
+			into->len += hex_encode(column->missing, column->missing_len, into->data + into->len);
+		}
+		appendStringInfoChar(into, '\n');
+	}
+}
+
+/* ---- the image and the definition ---- */
 
 /*
  * Did the transaction of a line abort?  False while it runs, or if that is unknown.
@@ -319,7 +523,7 @@ check_schema(Relation rel, KvTable *table, KvStore *store, bool to_write, List *
 	bool		stored;
 	uint32		incarnation;
 
-	stored = kv_schema_read(rel, store, &image, schema, &incarnation);
+	stored = read_schema(rel, store, &image, schema, &incarnation);
 	fits = kv_store_fits_keys(store, table->key_width);
 	if (!stored || (line_aborted(schema->xid, incarnation) && fits))
 	{
@@ -337,7 +541,7 @@ check_schema(Relation rel, KvTable *table, KvStore *store, bool to_write, List *
 		if (mismatch != NULL)
 			raise_mismatch(rel, mismatch);
 		if (!fits)
-			kv_schema_raise_invalid(rel);
+			raise_invalid(rel);
 		if (!TransactionIdIsCurrentTransactionId((TransactionId) schema->xid))
 			schema->xid = 0;
 	}
@@ -362,7 +566,7 @@ check_schema(Relation rel, KvTable *table, KvStore *store, bool to_write, List *
 	if (to_write)
 	{
 		initStringInfo(&complete);
-		kv_schema_print(schema, &complete);
+		print_schema(schema, &complete);
 		if (complete.len != image.len ||
 			memcmp(complete.data, image.data, image.len) != 0)
 			kv_store_set_schema(store, complete.data, complete.len);
@@ -508,7 +712,7 @@ kv_table_columns_fit(Relation rel)
 	KvSchema		schema;
 	uint32		incarnation;
 
-	if (store == NULL || !kv_schema_read(rel, store, &image, &schema, &incarnation))
+	if (store == NULL || !read_schema(rel, store, &image, &schema, &incarnation))
 		return true;
 	for (int i = 0; i < desc->natts; i++)
 	{
@@ -542,7 +746,7 @@ kv_table_fit_key(Relation rel)
 	if (store == NULL)
 		return;
 	schema = palloc(sizeof(KvSchema));
-	if (kv_schema_read(rel, store, &image, schema, &incarnation) &&
+	if (read_schema(rel, store, &image, schema, &incarnation) &&
 		!line_aborted(schema->xid, incarnation))
 		mismatch = key_mismatch(table, schema);
 	pfree(schema);
@@ -631,7 +835,7 @@ kv_table_store_to_convert(Relation rel, List *retyped)
 		return NULL;
 	store = find_store(rel, kv_table_get(rel));
 	schema = palloc(sizeof(KvSchema));
-	if (store == NULL || !kv_schema_read(rel, store, &image, schema, &incarnation) ||
+	if (store == NULL || !read_schema(rel, store, &image, schema, &incarnation) ||
 		line_aborted(schema->xid, incarnation))
 		return NULL;
 	resolve_columns(schema, desc->natts, incarnation);

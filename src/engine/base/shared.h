@@ -33,7 +33,7 @@ typedef struct KvBase
 	 */
 	bool		warmed;
 	uint64		directory_id;	/* of the directory "kvfdw"; set before any of its files is read */
-	uint64		server_id;		/* in names in tablespaces (restart/spaces.c); set before any
+	uint64		server_id;		/* in names in tablespaces (restart/takeover.c); set before any
 								 * file is read, too */
 	uint64		former_ids[KV_FORMER_SERVERS];	/* earlier ids that may still be in names there;
 												 * 0: none */

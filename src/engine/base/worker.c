@@ -1,6 +1,6 @@
 /*
  * worker.c
- *		Background workers: their common code, and places for workers on demand.
+ *		Background workers: their common code, places for workers on demand, and waiting (wait.h).
  *
  * A place is free, kept for a worker that was registered, or taken by one that runs.  Each time
  * that a place is kept it gets another ticket, which the worker brings along in bgw_extra.  A
@@ -11,9 +11,10 @@
 
 #include "miscadmin.h"
 #include "pgstat.h"
-#include "postmaster/bgworker.h"
 #include "port/atomics.h"
+#include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
+#include "postmaster/startup.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/shmem.h"
@@ -22,6 +23,8 @@
 #include "utils/timestamp.h"
 
 #include "clock.h"
+#include "compat.h"
+#include "engine/base/shared.h"
 #include "engine/base/wait.h"
 #include "engine/base/worker.h"
 #include "register.h"
@@ -651,3 +654,54 @@ kv_worker_leave(void (*attend) (bool here), bool (*has_work) (void))
 	return place < 0;
 }
 
+/* ---- waiting ---- */
+
+uint32		kv_wait_write_buffer = 0;
+uint32		kv_wait_recovery = 0;
+uint32		kv_wait_flush = 0;
+uint32		kv_wait_compact = 0;
+uint32		kv_wait_space = 0;
+uint32		kv_wait_pace = 0;
+uint32		kv_wait_memory = 0;
+uint32		kv_wait_idle = 0;
+uint32		kv_wait_checkpointer = 0;
+uint32		kv_wait_range = 0;
+uint32		kv_wait_split = 0;
+
+void
+kv_interrupts(void)
+{
+	CHECK_FOR_INTERRUPTS();
+	if (AmStartupProcess() && !proc_exit_inprogress)
+		kv_startup_interrupts();
+}
+
+void
+kv_maintenance_interrupts(void)
+{
+	kv_interrupts();
+	if (ShutdownRequestPending)
+		ereport(ERROR,
+				(errcode(ERRCODE_ADMIN_SHUTDOWN),
+				 errmsg("canceling kvfdw maintenance due to administrator command")));
+}
+
+void
+kv_nap(long ms, uint32 wait_event)
+{
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ms, wait_event);
+	ResetLatch(MyLatch);
+}
+
+void
+kv_wake(Latch *latch)
+{
+	if (latch != NULL)
+		SetLatch(latch);
+}
+
+void
+kv_wake_maintainer(void)
+{
+	kv_wake(kv_base->maintainer_latch);
+}

@@ -64,7 +64,7 @@
  * exception: before the checkpoint at the end of crash recovery nothing can be logged, so that
  * DURABLE follows it.  If a standby makes a restartpoint there and loses power before it has
  * replayed the next few records, its marks do not reach far enough: it notices
- * (restart/incarnation.c), and its tables are unusable.  So are those of a backup of it that
+ * (restart/trust.c), and its tables are unusable.  So are those of a backup of it that
  * began there before: the control file says so as long as the backup may run.
  */
 #include "postgres.h"

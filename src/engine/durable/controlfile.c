@@ -2,7 +2,7 @@
  * controlfile.c
  *		The control file, kvfdw/control: incarnations, and the coverage of marks.
  *
- * restart/incarnation.c sets the boundaries of dead incarnations.
+ * restart/trust.c sets the boundaries of dead incarnations.
  *
  * It also says whether the marks are complete: whether they have all that was logged, and no
  * process has written since.  This is recorded by the engine itself, durably, before it is

@@ -53,7 +53,7 @@ typedef struct KvControlFile
 	uint64		stop_xid;		/* next xid when complete was last set; 0: not known */
 	uint32		takeovers;		/* number of servers after the first */
 	uint32		by_pg_upgrade;	/* the last start was by pg_upgrade, to dump the server */
-	uint64		server_id;		/* in names in tablespaces (restart/spaces.c) */
+	uint64		server_id;		/* in names in tablespaces (restart/takeover.c) */
 	uint64		former_ids[KV_FORMER_SERVERS];	/* earlier ids that may still be in names there;
 												 * 0: none */
 	/* on a standby: a backup that began at this redo pointer lacks marks; 0: none */

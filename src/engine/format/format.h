@@ -232,7 +232,7 @@ typedef struct KvFileList
 /* Called for every entry that recovery reads, in order. */
 typedef void (*KvApplyEntry) (void *arg, const KvLogEntry *entry, uint32 incarnation);
 
-/* ---- head.c ---- */
+/* ---- path.c ---- */
 /*
  * ERROR 0A000, which names the file and both versions, unless the file has the format version
  * that this library reads.

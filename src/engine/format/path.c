@@ -1,6 +1,6 @@
 /*
  * path.c
- *		The names of a store's files and directories.
+ *		The names of a store's files and directories (path.h), and how its files begin (format.h).
  *
  *  kvfdw/<database>/<relation>/<generation>/…
  *  pg_tblspc/<tablespace>/<version>/kvfdw.<database>.<relation>.<generation>.<id>.<server>/…
@@ -136,4 +136,34 @@ kv_space_parse(const char *name, KvStoreKey *key, uint64 *id)
 	uint64		server;
 
 	return kv_space_parse_any(name, key, id, &server) && server == kv_server_id();
+}
+
+/* ---- the beginning of files, and other format versions ---- */
+
+void
+kv_format_require(const char *path, uint32 has, uint32 reads)
+{
+	if (has != reads)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("file \"%s\" has format version %u, but this library reads version %u",
+						path, has, reads),
+				 errhint("Use the version of kvfdw that wrote the file.")));
+}
+
+void
+kv_head_make(KvFileHead *head, uint32 magic, const KvStoreKey *key, uint32 shard)
+{
+	head->magic = magic;
+	head->format_version = KV_FORMAT_VERSION;
+	head->directory_id = kv_directory_id();
+	head->store = *key;
+	head->shard = shard;
+}
+
+bool
+kv_head_is_of(const KvFileHead *head, const KvStoreKey *key, uint32 shard)
+{
+	return head->directory_id == kv_directory_id() &&
+		kv_same_store(&head->store, key) && head->shard == shard;
 }

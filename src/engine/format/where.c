@@ -27,7 +27,7 @@
  *  - has a name that is no number, which PostgreSQL would take for a database's;
  *  - has the store's id in its name, which never repeats: a directory without a store of this
  *    id in kvfdw/ belongs to a removed store, whatever has become of its key;
- *  - has the server's id in its name (restart/spaces.c), because each server has values at
+ *  - has the server's id in its name (restart/takeover.c), because each server has values at
  *    other addresses.  Another server's directory is not read, and the store cannot be used if
  *    it has none of this server.  This also excludes a server that was started while the file
  *    system of "kvfdw" was not mounted;

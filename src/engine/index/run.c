@@ -2,7 +2,7 @@
  * run.c
  *		Mapping, reading and searching runs; run.h is the contract.
  *
- * runformat.h describes the bytes, runwrite.c is the writer, and runcheck.c verifies.
+ * runformat.h describes the bytes, runwrite.c writes a run and verifies a whole one.
  *
  * Invariants:
  *

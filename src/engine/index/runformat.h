@@ -1,7 +1,7 @@
 /*
  * runformat.h
- *		The bytes of a run file, for its writer (runwrite.c) and its readers (run.c,
- *		runcheck.c) only.
+ *		The bytes of a run file, for its writer (runwrite.c) and its readers (run.c and
+ *		runwrite.c) only.
  *
  * docs/internals/format.md has the file's grammar.  In short: page 0 has the header and the
  * common beginning of the first keys of all pages.  Then there are npages entry pages of 4 KB,

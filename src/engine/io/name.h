@@ -9,7 +9,7 @@
  * Pages in the page cache are written to the device later, and that may fail.  The kernel is
  * sure to report the failure only to a descriptor that was open all the time.  So one of three
  * things is done.  The process that has written a file syncs it; that process waits for its
- * pages (writeback.c); or the file is read and verified after the sync (format/keylog.c).
+ * pages (file.c); or the file is read and verified after the sync (format/keylog.c).
  *
  * Errors: ERROR, with the file's name, except where a function says that it returns an errno.  A
  * failed sync is an ERROR, or PANIC if data_sync_retry is off.
@@ -104,7 +104,7 @@ extern void kv_io_sync_directory_if_there(const char *path);
  */
 extern void kv_io_sync_failed(void);
 
-/* ---- write-back of pages (writeback.c) ---- */
+/* ---- write-back of pages (file.c) ---- */
 /*
  * Start to write these bytes of an open file, without waiting: the process that syncs the file,
  * or waits for its pages, gets the errors.  0 or an errno, of an immediate error.

@@ -25,7 +25,7 @@ typedef struct KvReset
 	KvBackupLabel backup;
 } KvReset;
 
-/* ---- incarnation.c ---- */
+/* ---- trust.c ---- */
 /*
  * In the postmaster, in shmem_startup_hook: begin an incarnation.  FATAL if the directory
  * belongs to another cluster (takeover.c) or is damaged: the operator must decide what to do.
@@ -48,7 +48,7 @@ extern void kv_take_over_guard_crash(void);
  */
 extern void kv_take_over_keep_token(void);
 
-/* ---- spaces.c ---- */
+/* ---- takeover.c ---- */
 /*
  * In the postmaster, at a start: take the server's ids from the control file, NULL if there is
  * none, and finish what an earlier start has begun.

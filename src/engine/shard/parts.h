@@ -187,7 +187,7 @@ typedef struct KvSplitState
 	uint32		failures;		/* number of attempts in a row that have failed */
 } KvSplitState;
 
-/* shard/role.c: which processes maintain the shard.  Guarded by lock. */
+/* shard/registry.c: which processes maintain the shard.  Guarded by lock. */
 typedef struct KvRoles
 {
 	int			maintainer;		/* pid of the process that flushes it, or 0 */
@@ -290,7 +290,7 @@ typedef struct KvVolumeRange
 #define KV_HALF_RANGES		4
 #define KV_VOLUME_RANGES	(2 * KV_HALF_RANGES)
 
-/* shard/volume.c: set while OPENING, changed later under lock. */
+/* shard/valuefiles.c: set while OPENING, changed later under lock. */
 typedef struct KvVolumes
 {
 	slock_t		lock;
@@ -307,7 +307,7 @@ typedef struct KvOpening
 	pg_atomic_uint32 helped;	/* cache_id that more helpers may join, or 0 */
 } KvOpening;
 
-/* statistics.c: rows changed by committed transactions, approximately.  Guarded by no lock. */
+/* stat.c: rows changed by committed transactions, approximately.  Guarded by no lock. */
 typedef struct KvChangeCounts
 {
 	pg_atomic_uint64 changes;

@@ -1,6 +1,7 @@
 /*
  * registry.c
- *		The known tables and stores: two hash tables in shared memory.
+ *		The known tables and stores: two hash tables in shared memory.  The roles of processes in
+ *		shards.
  *
  * Locks: KvRegistry.lock guards both.  The functions of lifecycle/ fill them.
  */
@@ -13,10 +14,11 @@
 #include "utils/hsearch.h"
 #include "utils/timestamp.h"
 
-#include "compat.h"
 #include "clock.h"
+#include "compat.h"
 #include "engine/base/shared.h"
 #include "engine/base/types.h"
+#include "engine/base/wait.h"
 #include "engine/shard/dead.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/valuefiles.h"
@@ -174,4 +176,74 @@ kv_shard_is_awaited(const KvShard *shard)
 	TimestampTz now = kv_clock();
 
 	return now - awaited < KV_AWAITED_MS * INT64CONST(1000);
+}
+
+/* ---- roles ---- */
+
+bool
+kv_role_claim(KvShard *shard, int roles)
+{
+	if (!kv_role_is_free(shard, roles))
+		return false;
+	if (roles & KV_ROLE_FLUSH)
+		shard->roles.maintainer = MyProcPid;
+	if (roles & KV_ROLE_COMPACT)
+		shard->roles.compactor = MyProcPid;
+	return true;
+}
+
+bool
+kv_role_try(KvShard *shard, int roles)
+{
+	bool		mine;
+
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	mine = kv_role_claim(shard, roles);
+	LWLockRelease(&shard->lock);
+	return mine;
+}
+
+bool
+kv_role_wait(KvShard *shard, int roles, uint32 wait_event)
+{
+	bool		waited = false;
+
+	ConditionVariablePrepareToSleep(&shard->changed);
+	for (;;)
+	{
+		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+		if (kv_role_is_free(shard, roles))
+			break;
+		if ((roles & KV_ROLE_COMPACT) || shard->roles.maintainer == shard->roles.compactor)
+			kv_shard_await(shard);
+		LWLockRelease(&shard->lock);
+		waited = true;
+		kv_maintenance_interrupts();
+		ConditionVariableTimedSleep(&shard->changed, 1000, wait_event);
+	}
+	ConditionVariableCancelSleep();
+	return waited;
+}
+
+bool
+kv_role_take(KvShard *shard, int roles, uint32 wait_event)
+{
+	bool		mine;
+
+	(void) kv_role_wait(shard, roles, wait_event);
+	mine = shard->place.bounds_since != KV_NOT_IN_MAP && kv_role_claim(shard, roles);
+	LWLockRelease(&shard->lock);
+	return mine;
+}
+
+void
+kv_role_give(KvShard *shard, int roles)
+{
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	if (roles & KV_ROLE_FLUSH)
+		shard->roles.maintainer = 0;
+	if (roles & KV_ROLE_COMPACT)
+		shard->roles.compactor = 0;
+	LWLockRelease(&shard->lock);
+	ConditionVariableBroadcast(&shard->changed);
 }

@@ -272,7 +272,7 @@ extern void kv_file_release(KvStore *store, uint32 shard_id, KvFileKind kind, ui
 extern void kv_files_release(KvStore *store, uint32 shard_id, const KvFoundFile *files, int n);
 
 /*
- * ---- role.c: which process flushes a shard, and which one compacts or splits it ----
+ * ---- registry.c: which process flushes a shard, and which one compacts or splits it ----
  *
  * A process gives up each role that it took, after an ERROR and when it exits, too.
  */
@@ -308,7 +308,7 @@ extern void kv_role_give(KvShard *shard, int roles);
  */
 extern void kv_files_let_go(void);
 
-/* ---- backup.c ---- */
+/* ---- files.c ---- */
 #define KV_MAX_BACKUPS		16
 
 typedef struct KvBackups

@@ -158,7 +158,7 @@ extern void kv_space_leave(const KvStoreKey *key, uint64 id, Oid tablespace);
  */
 extern void kv_spaces_tidy(KvStore *store);
 
-/* ---- volume.c ---- */
+/* ---- valuefiles.c ---- */
 extern void kv_volume_gucs(void);	/* at load: defines settings of tests */
 /* In recovery: marks the volumes free that have none of the files found. */
 extern void kv_volumes_find(KvStore *store, const KvFound *found);

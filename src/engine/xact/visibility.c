@@ -9,7 +9,7 @@
  *
  * A version of a dead incarnation is resolved by that incarnation's boundary (I 10) before clog
  * is read: its xid may have been assigned again.  An incarnation is one run of the server between
- * two starts; restart/incarnation.c begins them and keeps their boundaries in the control file.
+ * two starts; restart/trust.c begins them and keeps their boundaries in the control file.
  * The table of boundaries takes no lock: it is written at the start and at the end of redo, and
  * emptied when no file needs it any more.
  */

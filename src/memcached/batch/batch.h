@@ -73,7 +73,7 @@ extern const char *kv_mc_empty_tables(Oid role, bool *done, XLogRecPtr *upto);
 extern void kv_mc_empty_noted(KvMcLater noted[KV_MC_MAX_LATER]);
 extern void kv_mc_empty_done(const KvMcLater *done);
 
-/* ---- auth.c ---- */
+/* ---- batch.c ---- */
 
 /* Execute an authentication request, a transaction of its own. */
 extern void kv_mc_do_auth(KvMcConnection *conn, const KvMcRequest *request, KvMcReply *reply);

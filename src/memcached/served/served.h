@@ -85,7 +85,7 @@ extern bool kv_mc_tables_may_truncate(Oid role);	/* are there any? */
 /* The process that recovers one table before its first use; arg is its OID. */
 extern PGDLLEXPORT void kv_memcached_open_main(Datum arg);
 
-/* ---- expired.c: expired rows that other processes have met ---- */
+/* ---- row.c: expired rows that other processes have met ---- */
 
 extern Size kv_mc_expired_size(void);	/* bytes of shared memory */
 /* memory: those bytes, zeroed if they are new */
