@@ -117,6 +117,20 @@ extern void kv_scan_points(KvScan *scan, const KvKey *keys, int nkeys);
 extern bool kv_scan_next(KvScan *scan, KvRow *row);
 
 /*
+ * What a scan has seen of the key of the row that it has returned last.  A writer of that row need
+ * not search the runs again if they are still the same.
+ */
+typedef struct KvSeen
+{
+	uint32		shard_id;
+	uint32		generation;		/* of the shard's runs */
+	KvVersion	version;		/* the only one that they have of the key, and committed */
+} KvSeen;
+
+/* False: that row has another key, or was not the only version of its key in the runs. */
+extern bool kv_scan_seen(const KvScan *scan, KvKey key, KvSeen *seen);
+
+/*
  * How many rows of a range the scan's snapshot sees: lo inclusive, hi exclusive,
  * data NULL for none.  Reads no value, and ends the scan's position.
  */
@@ -248,11 +262,13 @@ typedef enum KvRowResult
  * which means the version that this transaction has locked.
  *
  * kv_update takes a NoKeyExclusive lock, kv_delete an Exclusive one.  moved_to is the key to
- * which the row moves, or has no data.  rel is for error messages and lock waits.
+ * which the row moves, or has no data.  rel is for error messages and lock waits.  seen: from
+ * kv_scan_seen, or NULL.
  */
 extern KvRowResult kv_lock_row(KvStore *store, Relation rel, KvKey key,
 							   Snapshot snapshot, LockTupleMode mode,
-							   LockWaitPolicy policy, CommandId cid, KvRow *newer);
+							   LockWaitPolicy policy, CommandId cid, const KvSeen *seen,
+							   KvRow *newer);
 extern KvRowResult kv_update(KvStore *store, Relation rel, KvKey key, Snapshot snapshot,
 							 KvForm form, const char *value, Size len,
 							 CommandId cid, KvRow *newer);

@@ -457,9 +457,11 @@ lock_row(ForeignScanState *node, KvScanState *state, const KvRow *row,
 	Snapshot	snapshot = node->ss.ps.state->es_snapshot;
 	KvKey		key = {row->key, row->keylen};
 	KvRow		newer;
+	KvSeen		seen;
+	bool		is_seen = kv_scan_seen(state->scan, key, &seen);
 	KvRowResult result = kv_lock_row(state->store, state->rel, key, snapshot,
 									 state->lock_mode, LockWaitBlock,
-									 snapshot->curcid, &newer);
+									 snapshot->curcid, is_seen ? &seen : NULL, &newer);
 
 	switch (result)
 	{
@@ -571,6 +573,8 @@ kv_refetch_foreign_row(EState *estate, ExecRowMark *mark, Datum rowid,
 	MemoryContext old;
 	KvKey		key;
 	KvRow		newer;
+	KvSeen		seen;
+	bool		is_seen;
 	KvRowResult result;
 
 	if (state == NULL)
@@ -586,9 +590,10 @@ kv_refetch_foreign_row(EState *estate, ExecRowMark *mark, Datum rowid,
 	if (state->store == NULL)
 		state->store = kv_table_store(state->rel, false);
 	key = kv_names_find(state->names, (ItemPointer) DatumGetPointer(rowid));
+	is_seen = state->scan != NULL && kv_scan_seen(state->scan, key, &seen);
 	result = kv_lock_row(state->store, state->rel, key, snapshot,
 						 mark_mode(mark->markType), mark->waitPolicy,
-						 snapshot->curcid, &newer);
+						 snapshot->curcid, is_seen ? &seen : NULL, &newer);
 	switch (result)
 	{
 		case KV_ROW_DONE:

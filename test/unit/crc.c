@@ -58,12 +58,23 @@ test_way(const char *name, bool there, pg_crc32c (*way) (pg_crc32c crc, const vo
 	free(bytes);
 }
 
+/* Bytes as pieces of many lengths. */
+static pg_crc32c
+as_pieces(pg_crc32c crc, const void *data, Size len)
+{
+	const char *from = data;
+	KvPiece		pieces[] = {{from, len / 3}, {from + len / 3, 0}, {from + len / 3, len - len / 3}};
+
+	return kv_crc_pieces(crc, pieces, lengthof(pieces));
+}
+
 int
 main(void)
 {
 	test_way("by three streams", has_streams(), crc_streams);
 	test_way("in wide registers", has_wide(), crc_wide);
 	test_way("by the way that is chosen", true, crc_choose);
+	test_way("by pieces", true, as_pieces);
 	printf("1..%d\n", tests);
 	return failed != 0;
 }

@@ -17,9 +17,58 @@ crc_plain(pg_crc32c crc, const void *data, Size len)
 	return crc;
 }
 
+static pg_crc32c
+pieces_plain(pg_crc32c crc, const KvPiece *pieces, int n)
+{
+	for (int i = 0; i < n; i++)
+		COMP_CRC32C(crc, pieces[i].data, pieces[i].len);
+	return crc;
+}
+
 #if defined(__x86_64__) && defined(__GNUC__)
 
 #include <immintrin.h>
+
+__attribute__((target("sse4.2")))
+static pg_crc32c
+pieces_quick(pg_crc32c crc, const KvPiece *pieces, int n)
+{
+	for (int i = 0; i < n; i++)
+	{
+		const char *at = pieces[i].data;
+		Size		len = pieces[i].len;
+		uint64		word;
+		uint32		half;
+		uint16		two;
+
+		for (; len >= sizeof(word); at += sizeof(word), len -= sizeof(word))
+		{
+			memcpy(&word, at, sizeof(word));
+			crc = _mm_crc32_u64(crc, word);
+		}
+		if (len & 4)
+		{
+			memcpy(&half, at, sizeof(half));
+			crc = _mm_crc32_u32(crc, half);
+			at += sizeof(half);
+		}
+		if (len & 2)
+		{
+			memcpy(&two, at, sizeof(two));
+			crc = _mm_crc32_u16(crc, two);
+			at += sizeof(two);
+		}
+		if (len & 1)
+			crc = _mm_crc32_u8(crc, *(const uint8 *) at);
+	}
+	return crc;
+}
+
+static bool
+has_quick(void)
+{
+	return __builtin_cpu_supports("sse4.2");
+}
 
 #define STREAM		336			/* bytes; four times three are nearly 4 KB */
 
@@ -138,6 +187,8 @@ has_wide(void)
 
 #else
 
+#define pieces_quick	pieces_plain
+#define has_quick()		false
 #define crc_streams		crc_plain
 #define has_streams()	false
 #define crc_wide		crc_plain
@@ -153,3 +204,12 @@ crc_choose(pg_crc32c crc, const void *data, Size len)
 }
 
 pg_crc32c	(*kv_crc_add) (pg_crc32c crc, const void *data, Size len) = crc_choose;
+
+static pg_crc32c
+pieces_choose(pg_crc32c crc, const KvPiece *pieces, int n)
+{
+	kv_crc_pieces = has_quick() ? pieces_quick : pieces_plain;
+	return kv_crc_pieces(crc, pieces, n);
+}
+
+pg_crc32c	(*kv_crc_pieces) (pg_crc32c crc, const KvPiece *pieces, int n) = pieces_choose;

@@ -12,6 +12,16 @@
 /* COMP_CRC32C, for pieces that may be long. */
 extern pg_crc32c (*kv_crc_add) (pg_crc32c crc, const void *data, Size len);
 
+/* A piece of memory. */
+typedef struct KvPiece
+{
+	const void *data;
+	Size		len;
+} KvPiece;
+
+/* COMP_CRC32C of short pieces, one after the other. */
+extern pg_crc32c (*kv_crc_pieces) (pg_crc32c crc, const KvPiece *pieces, int n);
+
 /* CRC-32C of one piece of memory. */
 static inline uint32
 kv_crc(const void *data, Size len)

@@ -41,6 +41,7 @@ typedef struct KvBatchRow
 	const char *value;			/* NULL: not read yet, or the read failed */
 	int			result;			/* of a failed read: the number of bytes, or -errno */
 	bool		present;
+	bool		sole;			/* the runs have no other version of the key, and it is committed */
 	bool		verified;
 	bool		headed;			/* a varlena header fits before value */
 	bool		no_tier;		/* its value was not in the second tier when it was read there */
@@ -55,6 +56,7 @@ static inline void
 kv_row_reset(KvBatchRow *row)
 {
 	row->value = NULL;
+	row->sole = false;
 	row->verified = row->headed = row->no_tier = row->direct = row->wrong_pages = false;
 	memset(row->missed, 0, sizeof(row->missed));
 	row->problem = 0;

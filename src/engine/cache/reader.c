@@ -471,6 +471,27 @@ kv_reader_take(KvWindowReader *reader, KvAddress address, uint32 len, char *into
 }
 
 void
+kv_reader_view(const KvWindowReader *reader, KvAddress address, KvPieceView *view)
+{
+	uint64		piece = address / KV_WINDOW_SIZE;
+	int			at = reader->wants_blocks ? -1 : *seen_at(reader, piece);
+
+	view->bytes = NULL;
+	if (at < 0)
+		return;
+	view->window = &kv_windows[at];
+	view->sequence = pg_atomic_read_u64(&view->window->sequence);
+	pg_read_barrier();
+	if (view->sequence % 2 != 0 || view->window->span.cache_id != reader->cache_id ||
+		kv_window_is_single(view->window) || view->window->bad != 0 ||
+		*kv_window_block(at, 0) != piece * KV_WINDOW_BLOCKS)
+		return;
+	view->begin = piece * KV_WINDOW_SIZE;
+	view->len = view->window->len;
+	view->bytes = kv_window_bytes(at);
+}
+
+void
 kv_reader_lose(KvWindowReader *reader, KvAddress address, uint32 len)
 {
 	KvAddress	end = address + len;

@@ -310,17 +310,26 @@ make_buffer(KvSource *source, Size size)
 	return *source->buffer;
 }
 
-/* Copies a row's value out of the windows that the scan reads; false: it must be read. */
+/*
+ * Copies a row's value out of the windows that the scan reads; false: it must be read.  view: the
+ * piece that the last one was in, which mostly has the next one, too.
+ */
 static bool
-take_from_window(KvSource *source, const KvBatchRow *row, char *into)
+take_from_window(KvSource *source, const KvBatchRow *row, char *into, KvPieceView *view)
 {
 	KvAddress	address = KV_LOCATION_ADDRESS(row->version.location);
-	KvKey		key = {row->key, row->keylen};
+	bool		viewed = kv_piece_take(view, address, row->version.len, into);
 
+	if (viewed && matches(source, row, into))
+		return true;
+	view->bytes = NULL;
 	if (!kv_reader_take(source->reader, address, row->version.len, into))
 		return false;
-	if (kv_value_matches(&source->store->key, key, into, &row->version))
+	if (matches(source, row, into))
+	{
+		kv_reader_view(source->reader, address, view);
 		return true;
+	}
 	kv_reader_lose(source->reader, address, row->version.len);
 	return false;
 }
@@ -329,6 +338,7 @@ take_from_window(KvSource *source, const KvBatchRow *row, char *into)
 static void
 take_from_windows(KvSource *source, KvBatchRow *rows, int n)
 {
+	KvPieceView view = {NULL};
 	uint64		reads;
 	Size		total = 0;
 	char	   *into;
@@ -347,7 +357,7 @@ take_from_windows(KvSource *source, KvBatchRow *rows, int n)
 		bool		raw = KV_LOCATION_FORM(row->version.location) == KV_FORM_RAW;
 		char	   *value = raw ? into + VARHDRSZ : into;
 
-		if (row->value != NULL || !take_from_window(source, row, value))
+		if (row->value != NULL || !take_from_window(source, row, value, &view))
 			continue;
 		row->value = value;
 		row->headed = raw;

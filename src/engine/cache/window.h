@@ -344,6 +344,30 @@ extern bool kv_reader_come_to(KvWindowReader *reader, uint64 segment);
 
 /* ---- reader.c; no lock is held on entry ---- */
 
+/* A piece as it was when something was taken from it; bytes NULL: none. */
+typedef struct KvPieceView
+{
+	const char *bytes;
+	KvAddress	begin;
+	uint32		len;
+	uint64		sequence;
+	KvWindow   *window;
+} KvPieceView;
+
+/* Sets the view of the piece with an address, from which the reader has taken a value. */
+extern void kv_reader_view(const KvWindowReader *reader, KvAddress address, KvPieceView *view);
+
+/* Copies bytes out of the piece.  False: they are not in it, or no longer. */
+static inline bool
+kv_piece_take(const KvPieceView *view, KvAddress address, uint32 len, char *into)
+{
+	if (view->bytes == NULL || address < view->begin || address + len > view->begin + view->len)
+		return false;
+	memcpy(into, view->bytes + (address - view->begin), len);
+	pg_read_barrier();
+	return pg_atomic_read_u64(&view->window->sequence) == view->sequence;
+}
+
 /*
  * Calls sleep, which may raise errors of interrupts, and returns its result.  The scan counts as
  * waiting in the meantime.  On ERROR it leaves the registry: in a subtransaction a cursor can

@@ -11,6 +11,9 @@
  * eight bytes do not distinguish all keys of a node, the node stores the common beginning of
  * its keys once and compares the bytes after it.  That is determined when the node is split.
  *
+ * Statements mostly write keys one after the other, so a process remembers where it has located the
+ * last one (fingers).  The path to a leaf holds until a node is split.
+ *
  * Memory comes in chunks from the area, whose size is kvfdw.memtable_memory (I 12).  An
  * addition first reserves all that it may need, so it happens completely or not at all.
  */
@@ -60,6 +63,7 @@ void
 kv_memtable_memory_init(void)
 {
 	pg_atomic_init_u64(&kv_memtable_memory->bytes, 0);
+	pg_atomic_init_u64(&kv_memtable_memory->numbers, 0);
 	ConditionVariableInit(&kv_memtable_memory->freed);
 	pg_atomic_init_u64(&kv_memtable_memory->wanted, 0);
 }
@@ -467,6 +471,7 @@ node_split(KvMemtable *memtable, dsa_pointer left_pointer, int insert_at)
 	KvNode	   *right = node_at(right_pointer);
 	int			keep = (insert_at == left->n) ? left->n - 1 : left->n / 2;
 
+	memtable->splits++;
 	right->leaf = left->leaf;
 	right->n = left->n - keep;
 	right->common = left->common;
@@ -533,18 +538,86 @@ insert_at_level(KvMemtable *memtable, dsa_pointer *path, int *slots, int level, 
 		node_insert_at(node, at, item, child);
 }
 
+/* Where this process has located the last key of a memtable. */
+typedef struct KvFinger
+{
+	uint64		number;			/* of the memtable; 0: none */
+	uint64		splits;			/* its splits then */
+	int			at;
+	dsa_pointer path[KV_MAX_HEIGHT];
+	int			slots[KV_MAX_HEIGHT];
+} KvFinger;
+
+static KvFinger fingers[4];
+
+/* Is a key between a leaf's first key and that of the next leaf?  False also if not known. */
+static bool
+leaf_covers(const KvNode *leaf, const uint8 *key, int keylen)
+{
+	uint64		prefix = kv_key_prefix(key, keylen);
+	const KvMemtableItem *next;
+
+	if (leaf->common > 0 || prefix <= leaf->prefix[0])
+		return false;
+	if (prefix < leaf->prefix[leaf->n - 1] || !DsaPointerIsValid(leaf->next))
+		return true;
+	next = kv_address(node_at(leaf->next)->item[0]);
+	return kv_key_compare(key, keylen, next->key, next->keylen) < 0;
+}
+
+/*
+ * node_search of a leaf that covers the key, if the result is the same as the last one or the entry
+ * after it; -1: it is not, or equal prefixes leave it open.
+ */
+static int
+search_near(const KvNode *leaf, int at, const uint8 *key, int keylen)
+{
+	uint64		prefix = kv_key_prefix(key, keylen);
+
+	if (at < leaf->n && leaf->prefix[at] < prefix)
+		at++;
+	if ((at > 0 && leaf->prefix[at - 1] >= prefix) ||
+		(at < leaf->n && (leaf->prefix[at] < prefix ||
+						  (leaf->prefix[at] == prefix && at + 1 < leaf->n &&
+						   leaf->prefix[at + 1] == prefix))))
+		return -1;
+	if (at < leaf->n && leaf->prefix[at] == prefix)
+	{
+		const KvMemtableItem *item = kv_address(leaf->item[at]);
+
+		if (kv_key_compare(item->key, item->keylen, key, keylen) < 0)
+			at++;
+	}
+	return at;
+}
+
 void
 kv_memtable_locate(const KvMemtable *memtable, const uint8 *key, int keylen,
 				   KvMemtablePosition *place)
 {
+	KvFinger   *finger = &fingers[memtable->number % lengthof(fingers)];
 	KvNode	   *leaf;
 
 	place->item = NULL;
 	place->at = 0;
 	if (!DsaPointerIsValid(memtable->root))
 		return;
-	leaf = node_at(descend(memtable, key, keylen, place->path, place->slots));
-	place->at = node_search(leaf, 0, key, keylen);
+	leaf = finger->number == memtable->number && finger->splits == memtable->splits ?
+		node_at(finger->path[0]) : NULL;
+	if (leaf != NULL && leaf_covers(leaf, key, keylen))
+		place->at = search_near(leaf, finger->at, key, keylen);
+	else
+	{
+		finger->number = memtable->number;
+		finger->splits = memtable->splits;
+		leaf = node_at(descend(memtable, key, keylen, finger->path, finger->slots));
+		place->at = -1;
+	}
+	if (place->at < 0)
+		place->at = node_search(leaf, 0, key, keylen);
+	finger->at = place->at;
+	memcpy(place->path, finger->path, memtable->height * sizeof(dsa_pointer));
+	memcpy(place->slots, finger->slots, memtable->height * sizeof(int));
 	if (node_has_key(leaf, place->at, key, keylen))
 		place->item = kv_address(leaf->item[place->at]);
 }
@@ -588,6 +661,7 @@ kv_memtable_add(KvMemtable *memtable, KvMemtablePosition *place, const uint8 *ke
 
 		memtable->root = take(memtable, KV_LEAF_SIZE);
 		memtable->height = 1;
+		memtable->number = pg_atomic_add_fetch_u64(&kv_memtable_memory->numbers, 1);
 		root = node_at(memtable->root);
 		root->n = 0;
 		root->leaf = 1;

@@ -21,6 +21,8 @@ typedef struct KvMemtable
 	dsa_pointer chunks;			/* all memory it owns, newest first */
 	uint32		height;			/* 1: the root is a leaf */
 	uint32		nitems;			/* keys */
+	uint64		number;			/* no other memtable has had it since the start; 0: it is empty */
+	uint64		splits;			/* of nodes so far: paths to leaves hold until the next one */
 	uint64		nversions;
 	uint64		value_bytes;	/* sum of lengths of its versions' values */
 	uint64		oldest_xid;		/* of its versions; 0: there are none */
@@ -61,6 +63,7 @@ typedef struct KvMemtablePosition
 typedef struct KvMemtableMemory
 {
 	pg_atomic_uint64 bytes;		/* in use */
+	pg_atomic_uint64 numbers;	/* KvMemtable.number of the last one */
 	ConditionVariable freed;
 	/* when a process began to wait and the maintainer has not responded; 0: none waits */
 	pg_atomic_uint64 wanted;
@@ -71,7 +74,10 @@ extern KvMemtableMemory *kv_memtable_memory;
 extern void kv_memtable_memory_init(void); /* in the shmem startup hook, once */
 extern Size kv_memtable_limit(void); /* size of one shard's memtable that requires a flush */
 
-/* Find where the versions of a key are, or would be. */
+/*
+ * Find where the versions of a key are, or would be.  That takes less time if it is near the last
+ * one that this process has located in the memtable.
+ */
 extern void kv_memtable_locate(const KvMemtable *memtable, const uint8 *key, int keylen,
 							   KvMemtablePosition *place);
 /*

@@ -75,6 +75,7 @@ struct KvRun
 								 * NULL: none */
 	uint8	   *verified;		/* a bit per entry page */
 	uint64		near;			/* number of pages that begin before the key of the last search */
+	int			finger;			/* index in the last of these that the search has found */
 	KvIoGuard	guard;
 	int			pins;
 	bool		unreadable;		/* a page of the mapping has been replaced by zeros */
@@ -310,6 +311,7 @@ map_run(const char *path, const KvRunIds *ids, const RunKey *key)
 		run->verified = verified;
 		run->common = common;
 		run->near = 0;
+		run->finger = 0;
 		run->pins = 0;
 		run->unreadable = false;
 		dlist_push_head(&unpinned, &run->lru);
@@ -566,6 +568,29 @@ pages_before(KvRun *run, const uint8 *key, int keylen)
 	return low;
 }
 
+/*
+ * Is the result of a search in a page, after all keys' common beginning, that of the last search
+ * or the entry after it?  That is mostly so for successive keys.
+ */
+static inline bool
+is_at_finger(const uint64 *prefixes, int n, uint64 prefix, int *finger)
+{
+	int			i = *finger;
+
+	if (i >= n)
+		return false;
+	if (prefixes[i] < prefix)
+		i++;
+	else if (i > 0 && prefixes[i - 1] >= prefix)
+		return false;
+	/* of equal prefixes the keys decide */
+	if (i < n && (prefixes[i] < prefix ||
+				  (prefixes[i] == prefix && i + 1 < n && prefixes[i + 1] == prefix)))
+		return false;
+	*finger = i;
+	return true;
+}
+
 /* So many pages begin before the key: set the cursor as kv_run_seek does. */
 static void
 seek_after(KvRun *run, uint64 before, const uint8 *key, int keylen, KvRunCursor *cursor)
@@ -579,13 +604,22 @@ seek_after(KvRun *run, uint64 before, const uint8 *key, int keylen, KvRunCursor 
 		uint64		pageno = before - 1;
 		const char *page = run_page(run, pageno);
 		int			common = page_common(page);
+		int			n = page_entries(page);
 		int			first_len;
 		uint64		low;
 		uint64		high;
 
-		equal_after(page_prefixes(page), page_entries(page),
-					common > 0 ? page_key(page, 0, &first_len) : NULL, common, key, keylen, &low,
-					&high);
+		if (common == 0 &&
+			is_at_finger(page_prefixes(page), n, kv_key_prefix(key, keylen), &run->finger))
+		{
+			low = high = run->finger;
+			if (low < n && page_prefixes(page)[low] == kv_key_prefix(key, keylen))
+				high++;
+		}
+		else
+			equal_after(page_prefixes(page), n,
+						common > 0 ? page_key(page, 0, &first_len) : NULL, common, key, keylen,
+						&low, &high);
 		while (low < high)
 		{
 			uint64		middle = (low + high) / 2;
@@ -595,7 +629,8 @@ seek_after(KvRun *run, uint64 before, const uint8 *key, int keylen, KvRunCursor 
 			else
 				high = middle;
 		}
-		if (low < page_entries(page))
+		run->finger = low;
+		if (low < n)
 		{
 			cursor->page = pageno;
 			cursor->index = low;
@@ -758,6 +793,31 @@ kv_run_entry(const KvRunCursor *cursor, uint8 keybuf[8],
 	Assert(cursor->valid);
 	page_entry(&cursor->run->header, run_page(cursor->run, cursor->page),
 			   cursor->index, keybuf, key, keylen, version);
+	kv_run_trust();
+}
+
+void
+kv_run_page(const KvRunCursor *cursor, KvRunPage *page)
+{
+	const char *bytes = run_page(cursor->run, cursor->page);
+	PageLayout	layout;
+	int			flags;
+	bool		unfrozen;
+
+	page_layout_of(bytes, &layout, &flags);
+	unfrozen = (flags & RUN_PAGE_UNFROZEN) != 0;
+	page->n = (layout.locations - layout.prefixes) / sizeof(uint64);
+	page->key_len = flags & RUN_PAGE_VARIABLE ? 0 : cursor->run->header.fixed_key_len;
+	page->prefixes = (const uint64 *) (bytes + layout.prefixes);
+	page->offsets = (const uint16 *) (bytes + layout.offsets);
+	page->bytes = bytes;
+	page->locations = (const KvLocation *) (bytes + layout.locations);
+	page->crcs = (const uint32 *) (bytes + layout.crcs);
+	page->lens = flags & RUN_PAGE_UNIFORM ? NULL : (const uint32 *) (bytes + layout.lens);
+	page->uniform_len = ((const RunPageHeader *) bytes)->uniform_len;
+	page->xids = unfrozen ? (const uint64 *) (bytes + layout.xids) : NULL;
+	page->cids = unfrozen ? (const uint32 *) (bytes + layout.cids) : NULL;
+	page->kinds = unfrozen ? (const uint8 *) (bytes + layout.kinds) : NULL;
 	kv_run_trust();
 }
 

@@ -156,6 +156,54 @@ extern void kv_run_prev(KvRunCursor *cursor);	/* also from after the last entry 
  */
 extern void kv_run_entry(const KvRunCursor *cursor, uint8 keybuf[8],
 						 const uint8 **key, int *keylen, KvVersion *version);
+
+/* An entry page as a caller walks through it, without a call for each entry. */
+typedef struct KvRunPage
+{
+	int			n;				/* entries */
+	uint32		key_len;		/* of each key, which its prefix has; 0: keys are in the page */
+	const uint64 *prefixes;
+	const uint16 *offsets;		/* n + 1: where a key begins, from the beginning of the page */
+	const char *bytes;			/* the page */
+	const KvLocation *locations;
+	const uint32 *crcs;
+	const uint32 *lens;			/* NULL: each has uniform_len */
+	uint32		uniform_len;
+	/* NULL: all are frozen PUTs */
+	const uint64 *xids;
+	const uint32 *cids;
+	const uint8 *kinds;			/* kind, and status * 16 */
+} KvRunPage;
+
+/*
+ * The page that a valid cursor is in.  Loads from it may be zeros, as above, so lengths and offsets
+ * are to be checked; good until another page of an open run is asked for.
+ */
+extern void kv_run_page(const KvRunCursor *cursor, KvRunPage *page);
+
+/* Entry i of a page with frozen entries, or not; kind PUT, or the one that it has. */
+static inline void
+kv_run_page_version(const KvRunPage *page, int i, KvVersion *version)
+{
+	version->location = page->locations[i];
+	version->crc = page->crcs[i];
+	version->len = page->lens != NULL ? page->lens[i] : page->uniform_len;
+	version->kind = KV_VERSION_PUT;
+	version->status = KV_XID_COMMITTED;
+	version->xid = 0;
+	version->cid = 0;
+	version->pad = 0;
+	if (page->kinds != NULL)
+	{
+		version->kind = page->kinds[i] & 0x0F;
+		version->status = page->kinds[i] >> 4;
+		version->xid = page->xids[i];
+		version->cid = page->cids[i];
+		if (version->kind != KV_VERSION_PUT && page->lens == NULL)
+			version->len = 0;
+	}
+}
+
 /*
  * How many entries are in a range (lo inclusive, hi exclusive, data NULL: unbounded)?  Stops in
  * the page in which the count reaches max: then it is at least max.  Reads only pages with

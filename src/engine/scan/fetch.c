@@ -186,6 +186,7 @@ find_again(KvScan *scan, KvBatchRow *row, bool *gone)
 	}
 	row->version = now.version;
 	row->value = now.value;
+	row->sole = false;
 	row->verified = row->headed = row->no_tier = row->direct = row->wrong_pages = false;
 	kv_stat_add(scan->store, KV_COUNT_MOVED_READS, 1);
 	return true;

@@ -226,6 +226,7 @@ struct KvScan
 	int			batch_rows;
 	/* items of the memtables to read for the next batch, if more than rows */
 	int			batch_items;
+	int			recent_rows;	/* rows of the memtables to copy for it; 0: not known yet */
 
 	/* for points: */
 	bool		points;
@@ -238,6 +239,8 @@ struct KvScan
 	int			nrows;
 	int			next_row;
 	Size		batch_bytes;
+	uint32		rows_shard;		/* if rows have been read from runs: the shard, and the */
+	uint32		rows_generation;	/* generation of these */
 	bool		positioned;		/* it has read a range or points before */
 };
 
@@ -271,6 +274,7 @@ typedef struct KvKeyReader
 	uint64		dead;			/* number of all such keys, in a row or not */
 	uint64		value_bytes;	/* kv_shard_value_bytes() at the start */
 	KvRunMerge	runs;
+	uint32		singly;			/* so many keys are read one by one before a page is tried again */
 	uint32		steps;
 	uint8		key_bytes[KV_MAX_KEY];	/* for a row of a run */
 	uint8		start_bytes[KV_DEAD_KEY];	/* end of a dead range */
@@ -324,6 +328,14 @@ extern void kv_scan_looks_in(KvScan *scan, uint32 shard_id);
 /* Copies a value that is in a write buffer; NULL: it must be read.  The shard's lock is held. */
 extern char *kv_batch_copy_from_buffer(KvScan *scan, const KvShard *shard,
 									   const KvVersion *version);
+
+/* ---- pages.c; no lock is held ---- */
+
+/*
+ * Adds rows to the batch as long as only one source has keys, all from one page of a run.  False:
+ * the next key must be read by kv_keys_next.
+ */
+extern bool kv_keys_take_page(KvScan *scan, KvKeyReader *keys);
 
 /* ---- stepover.c; no lock is held ---- */
 

@@ -31,6 +31,8 @@
 /* least number of items of the memtables that are read for a batch */
 #define KV_ITEMS_LEAST		64
 #define KV_FEW_ROWS			32
+/* least number of rows of the memtables that are copied for a batch */
+#define KV_RECENT_LEAST		4
 
 void
 kv_batch_make_rows(KvScan *scan, int rows)
@@ -436,6 +438,7 @@ kv_keys_begin(KvKeyReader *keys, KvScan *scan, const KvBounds *bounds, int max_k
 	keys->passed = 0;
 	keys->patience = PG_UINT32_MAX;
 	keys->dead = 0;
+	keys->singly = 0;
 	for (;;)
 	{
 		KvRoute		route = kv_route_part(scan->store, kv_start_of(bounds), bounds->backward,
@@ -471,12 +474,13 @@ kv_keys_add_runs(KvKeyReader *keys, KvRun *const *runs, int nruns)
 /*
  * Passes all versions of a key, which comes first and is not the merge's own copy.  True: *version
  * is the newest visible one.  view NULL: none is wanted.  Backwards the versions of a run come
- * oldest first, so the last visible one counts.
+ * oldest first, so the last visible one counts.  *sole: there is one version only.
  */
 static inline bool
-take_key(KvRunMerge *merge, KvKey key, const KvView *view, KvVersion *version)
+take_key(KvRunMerge *merge, KvKey key, const KvView *view, KvVersion *version, bool *sole)
 {
 	bool		decided = view == NULL;
+	int			n = 0;
 
 	for (int i = 0; i < merge->nheads; i++)
 	{
@@ -485,6 +489,7 @@ take_key(KvRunMerge *merge, KvKey key, const KvView *view, KvVersion *version)
 
 		for (; kv_head_is_at(head, key); kv_head_step(merge, head))
 		{
+			n++;
 			if (decided || (found && !merge->backward) ||
 				!kv_version_visible(&head->version, view, head->incarnation))
 				continue;
@@ -493,6 +498,7 @@ take_key(KvRunMerge *merge, KvKey key, const KvView *view, KvVersion *version)
 		}
 		decided = decided || found;
 	}
+	*sole = n == 1;
 	return view != NULL && decided;
 }
 
@@ -515,6 +521,7 @@ next_key(KvKeyReader *keys, KvBatchRow *row)
 		KvKey		key = {NULL, 0};
 		KvKey		older = kv_merge_first(&keys->runs);
 		int			cmp = 1;
+		bool		sole;
 
 		if ((++keys->steps & 0xfff) == 0)
 			CHECK_FOR_INTERRUPTS();
@@ -537,17 +544,19 @@ next_key(KvKeyReader *keys, KvBatchRow *row)
 			*row = *recent;
 			keys->next_row++;
 			if (cmp == 0)
-				(void) take_key(&keys->runs, key, NULL, NULL);
+				(void) take_key(&keys->runs, key, NULL, NULL, &sole);
 			return true;
 		}
 		memcpy(keys->key_bytes, key.data, key.len);
 		key.data = keys->key_bytes;
-		if (take_key(&keys->runs, key, keys->view, &row->version))
+		if (take_key(&keys->runs, key, keys->view, &row->version, &sole))
 		{
 			row->key = key.data;
 			row->keylen = key.len;
 			row->present = row->version.kind == KV_VERSION_PUT;
 			kv_row_reset(row);
+			/* a visible one whose transaction has no status yet is this transaction's own */
+			row->sole = sole && row->version.status == KV_XID_COMMITTED;
 			return true;
 		}
 		if (unlikely(count_dead(keys)))
@@ -603,6 +612,11 @@ take_rows(KvScan *scan, KvKeyReader *keys)
 	do
 	{
 		row = &scan->rows[scan->nrows];
+		if (kv_keys_take_page(scan, keys))
+		{
+			row = &scan->rows[scan->nrows - 1];
+			continue;
+		}
 		if (!next_key(keys, row))
 		{
 			if (!keys->complete)
@@ -665,6 +679,24 @@ items_of_batch(const KvScan *scan)
 	return Max(Max(scan->batch_items, scan->batch_rows), KV_ITEMS_LEAST);
 }
 
+/*
+ * The number of visible rows of the memtables to copy for a batch, which ends at the last one.  Few
+ * if the last batch has used few.
+ */
+static int
+recent_of_batch(const KvScan *scan)
+{
+	return scan->recent_rows > 0 ? Min(scan->recent_rows, scan->batch_rows) : scan->batch_rows;
+}
+
+static void
+learn_recent(KvScan *scan, const KvKeyReader *keys)
+{
+	if (keys->nrows > 0)
+		scan->recent_rows = keys->next_row == keys->nrows ? keys->nrows * 4 :
+			Max(keys->next_row * 2, KV_RECENT_LEAST);
+}
+
 /* Adapts batch_items after a batch; finished: the shard has no more. */
 static void
 learn_items(KvScan *scan, bool finished)
@@ -705,9 +737,10 @@ kv_batch_fill_range(KvScan *scan, uint64 *bytes)
 		bounds.after = scan->position;
 	else if (scan->from.data != NULL)
 		*(scan->backward ? &bounds.hi : &bounds.lo) = scan->from;
-	set = kv_keys_begin(&keys, scan, &bounds, scan->batch_rows, items_of_batch(scan),
+	set = kv_keys_begin(&keys, scan, &bounds, recent_of_batch(scan), items_of_batch(scan),
 						KV_BATCH_BYTES);
-	scan->shard_id = keys.shard_id;
+	scan->shard_id = scan->rows_shard = keys.shard_id;
+	scan->rows_generation = set->generation;
 	kv_scan_looks_in(scan, keys.shard_id);
 	kv_keys_add_runs(&keys, set->runs, set->nruns);
 	if (scan->extent.keys == 0)
@@ -716,6 +749,7 @@ kv_batch_fill_range(KvScan *scan, uint64 *bytes)
 	keys.patience = scan->extent.patience;
 	finished = take_rows(scan, &keys);
 	learn_items(scan, finished);
+	learn_recent(scan, &keys);
 	kv_run_trust();
 	scan->stats.dead_keys += keys.dead;
 	scan->started = !finished;

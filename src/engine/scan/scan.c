@@ -428,6 +428,20 @@ kv_scan_next(KvScan *scan, KvRow *row)
 	return true;
 }
 
+bool
+kv_scan_seen(const KvScan *scan, KvKey key, KvSeen *seen)
+{
+	const KvBatchRow *row = scan->next_row > 0 ? &scan->rows[scan->next_row - 1] : NULL;
+
+	if (row == NULL || !row->sole || row->keylen != key.len ||
+		memcmp(row->key, key.data, key.len) != 0)
+		return false;
+	seen->shard_id = scan->rows_shard;
+	seen->generation = scan->rows_generation;
+	seen->version = row->version;
+	return true;
+}
+
 int
 kv_scan_take_conflicts(KvScan *scan, const TransactionId **xids)
 {

@@ -20,6 +20,7 @@
 #include "engine/io/io.h"
 #include "engine/value/value.h"
 
+#define KV_SHORT_VALUE	200		/* bytes; kv_crc_add is quicker for longer ones */
 #define KV_OPEN_FILES	2048
 #define LOOK_US			USECS_PER_SEC	/* time between checks for removed files */
 
@@ -87,9 +88,18 @@ bool
 kv_value_matches(const KvStoreKey *store, KvKey key, const char *value,
 				 const KvVersion *version)
 {
-	uint32		crc = kv_value_crc_begin(store, key, value, version->len);
+	const KvPiece pieces[] = {
+		{value, version->len}, {store, sizeof(*store)}, {key.data, key.len},
+		{&version->location, sizeof(version->location)}, {&version->len, sizeof(version->len)}
+	};
+	pg_crc32c	crc;
 
-	return kv_value_crc_finish(crc, version->location, version->len) == version->crc;
+	/* as kv_value_crc_begin and kv_value_crc_finish, in one call */
+	INIT_CRC32C(crc);
+	crc = version->len <= KV_SHORT_VALUE ? kv_crc_pieces(crc, pieces, lengthof(pieces)) :
+		kv_crc_pieces(kv_crc_add(crc, value, version->len), pieces + 1, lengthof(pieces) - 1);
+	FIN_CRC32C(crc);
+	return crc == version->crc;
 }
 
 const char *

@@ -9,8 +9,9 @@
 #include "nodes/lockoptions.h"
 
 #include "engine/base/types.h"
-#include "engine/index/memtable.h"
 #include "engine/buffer/buffer.h"
+#include "engine/index/memtable.h"
+#include "engine/rows.h"
 #include "engine/shard/map.h"
 #include "engine/shard/shard.h"
 #include "engine/xact/xact.h"
@@ -42,10 +43,15 @@ typedef struct KvWrite
 	TimestampTz waits_since;	/* when it began to wait for space; 0: it did not */
 	bool		waited;			/* it has waited too long, so it uses space nevertheless */
 	bool		restored;		/* the version log has it, so it is not logged */
+	bool		stored;			/* in a write buffer, and logged; a row lock may be neither */
 } KvWrite;
 
-/* Returns with the lock of the key's shard, state->shard_id, held exclusively. */
-extern void kv_key_lookup(KvStore *store, KvKey key, LockTupleMode wanted, KvKeyState *state);
+/*
+ * Returns with the lock of the key's shard, state->shard_id, held exclusively.  seen: from
+ * kv_scan_seen, or NULL.
+ */
+extern void kv_key_lookup(KvStore *store, KvKey key, LockTupleMode wanted, const KvSeen *seen,
+						  KvKeyState *state);
 /* Release that lock. */
 extern void kv_key_leave(const KvStore *store, const KvKeyState *state);
 
@@ -109,6 +115,20 @@ typedef struct KvMany
 /* Search the runs for up to KV_MANY keys.  No lock is held. */
 extern void kv_keys_below(KvStore *store, const KvKey *keys, int n, LockTupleMode wanted,
 						  KvBelow *below);
+/* The same of a key whose runs were seen.  False: it is in another shard now. */
+static inline bool
+kv_seen_below(const KvSeen *seen, KvRoute route, KvBelow *below)
+{
+	below->route = route;
+	below->generation = seen->generation;
+	below->exists = true;
+	below->newest = seen->version;
+	below->held = -1;
+	below->unfinished = below->locked_by = 0;
+	return route.shard_id == seen->shard_id;
+}
+
+/* Nothing is locked yet. */
 extern void kv_many_begin(KvMany *many, KvStore *store);
 /*
  * Get the state of the next key.  True: its shard's lock is held exclusively.  False: it must be

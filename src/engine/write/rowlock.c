@@ -154,6 +154,7 @@ typedef struct KvAim
 	uint64		xid;			/* else: the version that this transaction has put */
 	CommandId	cid;			/* with this command */
 	bool		newer;			/* no longer the one that the statement's snapshot saw */
+	const KvSeen *seen;			/* what its scan has seen of the key; NULL: not known any more */
 } KvAim;
 
 /* The versions after the aim: finished ones, and this transaction's own. */
@@ -331,7 +332,7 @@ reach_row(KvStore *store, KvAim *aim, LockTupleMode mode, CommandId cid,
 		bool		moved;
 
 		CHECK_FOR_INTERRUPTS();
-		kv_key_lookup(store, aim->key, mode, state);
+		kv_key_lookup(store, aim->key, mode, aim->seen, state);
 		wait = state->unfinished != 0 ? state->unfinished : state->locked_by;
 		if (wait == 0 && state->exists && state->newest.kind == KV_VERSION_PUT &&
 			is_aim(aim, &state->newest, kv_incarnations->current))
@@ -345,6 +346,7 @@ reach_row(KvStore *store, KvAim *aim, LockTupleMode mode, CommandId cid,
 		}
 		kv_key_leave(store, state);
 
+		aim->seen = NULL;
 		/* check first whether the row can still be locked: if not, do not wait */
 		result = follow_row(store, aim, mode, cid, &moved);
 		if (result != KV_ROW_DONE)
@@ -431,10 +433,10 @@ change_row(KvStore *store, KvAim *aim, const KvChange *change, KvQueue *queue, K
 
 static KvRowResult
 do_row(KvStore *store, Relation rel, KvKey key, Snapshot snapshot, const KvChange *change,
-	   LockWaitPolicy policy, KvRow *newer)
+	   LockWaitPolicy policy, const KvSeen *seen, KvRow *newer)
 {
 	KvQueue		queue = {.rel = rel, .policy = policy};
-	KvAim		aim = {.key = key, .snapshot = snapshot};
+	KvAim		aim = {.key = key, .snapshot = snapshot, .seen = seen};
 	KvRowResult result;
 
 	aim.locked = snapshot == NULL;
@@ -446,11 +448,11 @@ do_row(KvStore *store, Relation rel, KvKey key, Snapshot snapshot, const KvChang
 
 KvRowResult
 kv_lock_row(KvStore *store, Relation rel, KvKey key, Snapshot snapshot, LockTupleMode mode,
-			LockWaitPolicy policy, CommandId cid, KvRow *newer)
+			LockWaitPolicy policy, CommandId cid, const KvSeen *seen, KvRow *newer)
 {
 	KvChange	change = {.kind = KV_VERSION_LOCK, .mode = mode, .cid = cid};
 
-	return do_row(store, rel, key, snapshot, &change, policy, newer);
+	return do_row(store, rel, key, snapshot, &change, policy, seen, newer);
 }
 
 KvRowResult
@@ -458,7 +460,8 @@ kv_update(KvStore *store, Relation rel, KvKey key, Snapshot snapshot, KvForm for
 		  const char *value, Size len, CommandId cid, KvRow *newer)
 {
 	KvChange	change = {KV_VERSION_PUT, LockTupleNoKeyExclusive, form, value, len, cid};
-	KvRowResult result = do_row(store, rel, key, snapshot, &change, LockWaitBlock, newer);
+	KvRowResult result = do_row(store, rel, key, snapshot, &change, LockWaitBlock, NULL,
+								newer);
 
 	if (result == KV_ROW_DONE)
 	{
@@ -482,7 +485,7 @@ kv_delete(KvStore *store, Relation rel, KvKey key, Snapshot snapshot, KvKey move
 		change.value = (const char *) moved_to.data;
 		change.len = moved_to.len;
 	}
-	result = do_row(store, rel, key, snapshot, &change, LockWaitBlock, newer);
+	result = do_row(store, rel, key, snapshot, &change, LockWaitBlock, NULL, newer);
 
 	if (result == KV_ROW_DONE)
 	{
@@ -520,7 +523,8 @@ look_for_either(KvStore *store, KvKey key, int mode, KvKeyState *state)
 {
 	for (;;)
 	{
-		kv_key_lookup(store, key, (LockTupleMode) Max(mode, (int) LockTupleShare), state);
+		kv_key_lookup(store, key, (LockTupleMode) Max(mode, (int) LockTupleShare), NULL,
+					  state);
 		if (mode == KV_NO_ROW_LOCK)
 			state->locked_by = 0;
 		if (mode != LockTupleKeyShare || state->locked_by == 0 || state->unfinished != 0)
@@ -528,7 +532,7 @@ look_for_either(KvStore *store, KvKey key, int mode, KvKeyState *state)
 
 		/* it may be compatible with KEY SHARE, or an update that came since */
 		kv_key_leave(store, state);
-		kv_key_lookup(store, key, LockTupleKeyShare, state);
+		kv_key_lookup(store, key, LockTupleKeyShare, NULL, state);
 		if (state->unfinished == 0 && state->exists && state->newest.kind == KV_VERSION_PUT)
 			return;
 		kv_key_leave(store, state);
@@ -647,7 +651,7 @@ kv_overwrite(KvStore *store, KvKey key, const KvVersion *seen, KvForm form, cons
 	for (;;)
 	{
 		CHECK_FOR_INTERRUPTS();
-		kv_key_lookup(store, key, LockTupleNoKeyExclusive, &state);
+		kv_key_lookup(store, key, LockTupleNoKeyExclusive, NULL, &state);
 		if (state.unfinished != 0 || state.locked_by != 0 || !state.exists ||
 			!same_version(&state.newest, seen))
 		{
@@ -729,7 +733,7 @@ kv_put_if(KvStore *store, KvKey key, const KvVersion *expected, const KvPutValue
 		KvPut		result;
 
 		CHECK_FOR_INTERRUPTS();
-		kv_key_lookup(store, key, mode, &state);
+		kv_key_lookup(store, key, mode, NULL, &state);
 		result = judge(&state, expected, in_the_way);
 		if (result != KV_PUT_DONE)
 		{

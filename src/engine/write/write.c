@@ -10,9 +10,10 @@
  *
  * A row lock is a version of kind LOCK whose command id is its mode, a LockTupleMode.  It is
  * never visible, makes others wait for its xid like any unfinished version, and is dropped by
- * the next flush after its transaction.  It is logged like a write, because a prepared
- * transaction keeps its locks over a restart.  Modes conflict as in heap's table: a PUT is a
- * NoKeyExclusive lock, a DELETE an Exclusive one.
+ * the next flush after its transaction.  A prepared transaction keeps its locks over a restart,
+ * so where transactions can be prepared a lock is logged and stored like a write.  Otherwise it
+ * is in the memtable only.  Modes conflict as in heap's table: a PUT is a NoKeyExclusive lock, a
+ * DELETE an Exclusive one.
  *
  * So only KEY SHARE locks can be below a version of another transaction, and only a writer that
  * wants an Exclusive lock has to look for them there.  It need not either if the shard's last
@@ -28,6 +29,7 @@
  */
 #include "postgres.h"
 
+#include "access/twophase.h"
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "miscadmin.h"
@@ -267,11 +269,14 @@ static bool
 fold_memtables(KvShard *shard, KvKey key, LockTupleMode wanted, KvKeyState *state)
 {
 	bool		deep = looks_deep(shard, wanted);
+	KvMemtablePosition immutable;
 
 	begin_state(state);
 	kv_memtable_locate(&shard->active, key.data, key.len, &state->place);
-	return fold_chain(state, state->place.item, wanted, deep) ||
-		fold_chain(state, kv_memtable_find(&shard->immutable, key.data, key.len), wanted, deep);
+	if (fold_chain(state, state->place.item, wanted, deep))
+		return true;
+	kv_memtable_locate(&shard->immutable, key.data, key.len, &immutable);
+	return fold_chain(state, immutable.item, wanted, deep);
 }
 
 /* Look in the memtables only.  False: that is not enough, and no lock is held. */
@@ -314,12 +319,13 @@ kv_key_state(KvShard *shard, KvKey key, LockTupleMode wanted, const KvBelow *bel
 }
 
 /*
- * The runs are searched before the lock is taken.  They are not searched at all if the
- * memtables are sufficient, which is tried first if that was mostly so: for rows that are
- * written repeatedly.
+ * The runs are searched before the lock is taken, unless the caller has seen what they have.  They
+ * are not searched at all if the memtables are sufficient, which is tried first if that was mostly
+ * so: for rows that are written repeatedly.
  */
 void
-kv_key_lookup(KvStore *store, KvKey key, LockTupleMode wanted, KvKeyState *state)
+kv_key_lookup(KvStore *store, KvKey key, LockTupleMode wanted, const KvSeen *seen,
+			  KvKeyState *state)
 {
 	if (in_memtables == KV_USUAL)
 	{
@@ -335,8 +341,12 @@ kv_key_lookup(KvStore *store, KvKey key, LockTupleMode wanted, KvKeyState *state
 		KvRunVersions walk;
 		KvBelow		below;
 
-		kv_run_versions_begin(&walk, set, key);
-		kv_key_below(shard, set, &walk, wanted, &below);
+		if (seen == NULL || seen->generation != set->generation ||
+			!kv_seen_below(seen, route, &below))
+		{
+			kv_run_versions_begin(&walk, set, key);
+			kv_key_below(shard, set, &walk, wanted, &below);
+		}
 		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 		if (pg_atomic_read_u32(&shard->generation) == set->generation &&
 			kv_route_holds(shard, route))
@@ -347,6 +357,13 @@ kv_key_lookup(KvStore *store, KvKey key, LockTupleMode wanted, KvKeyState *state
 		}
 		LWLockRelease(&shard->lock);
 	}
+}
+
+/* Must the version outlive the server?  See the file's head. */
+static bool
+outlives_server(const KvVersion *version)
+{
+	return version->kind != KV_VERSION_LOCK || max_prepared_xacts > 0 || RecoveryInProgress();
 }
 
 void
@@ -362,8 +379,10 @@ kv_write_prepare(KvStore *store, KvKey key, KvVersionKind kind, KvForm form,
 	write->version.len = len;
 	write->form = form;
 	write->value = value;
-	write->crc = kv_value_crc_begin(&store->key, key, value, len);
 	write->version.location = KV_LOCATION_MAKE(write->form, 0);
+	write->stored = outlives_server(&write->version);
+	if (write->stored)
+		write->crc = kv_value_crc_begin(&store->key, key, value, len);
 }
 
 /*
@@ -536,7 +555,7 @@ lack_of(KvStore *store, uint32 shard_id, KvKey key, const KvWrite *write)
 		return LACKS_SPACE;
 	if (place > kv_buffer_pool->buffer_size)
 		return LACKS_LARGE_VALUE;
-	return ensure_buffer(store, shard_id, place, key.len);
+	return write->stored ? ensure_buffer(store, shard_id, place, key.len) : LACKS_NOTHING;
 }
 
 bool
@@ -607,8 +626,9 @@ kv_write_put(KvStore *store, KvKey key, KvWrite *write, KvKeyState *state)
 	if (state->exists && state->newest.len > 0 && write->version.kind != KV_VERSION_LOCK)
 		/* dead once no snapshot sees it any more */
 		kv_value_file_note_dead(store, shard, &state->newest, write->version.xid);
-	kv_buffer_put(store, shard, key, &write->version, write->form, write->value,
-				  write->crc, write->placing);
+	if (write->stored)
+		kv_buffer_put(store, shard, key, &write->version, write->form, write->value,
+					  write->crc, write->placing);
 	*added = write->version;
 	if (write->version.kind == KV_VERSION_PUT && kv_dead_any(shard))
 		kv_dead_cut(shard, key);
@@ -627,7 +647,8 @@ kv_write_put(KvStore *store, KvKey key, KvWrite *write, KvKeyState *state)
 bool
 kv_write_is_logged(KvStore *store, uint32 shard_id, const KvWrite *write)
 {
-	if (store->shape.wal == KV_WAL_NONE || RecoveryInProgress() || write->restored)
+	if (store->shape.wal == KV_WAL_NONE || RecoveryInProgress() || write->restored ||
+		!write->stored)
 		return false;
 	return store->shape.wal != KV_WAL_KEYS || kv_commit_note_write(store, shard_id);
 }
@@ -705,7 +726,8 @@ void
 kv_redo_version(KvStore *store, KvKey key, const KvVersion *version, KvForm form,
 				uint32 crc, const char *value)
 {
-	KvWrite		write = {.version = *version, .form = form, .value = value, .crc = crc};
+	KvWrite		write = {.version = *version, .form = form, .value = value, .crc = crc,
+						 .stored = true};
 
 	write.version.location = KV_LOCATION_MAKE(form, 0);
 	write_on_top(store, key, &write);
@@ -714,7 +736,7 @@ kv_redo_version(KvStore *store, KvKey key, const KvVersion *version, KvForm form
 void
 kv_redo_location(KvStore *store, KvKey key, const KvVersion *version)
 {
-	KvWrite		write = {.version = *version, .placing = KV_PLACED};
+	KvWrite		write = {.version = *version, .placing = KV_PLACED, .stored = true};
 
 	/* its value file may be known, but not be known to be used up to there */
 	if (version->len > 0)
@@ -730,7 +752,8 @@ restore_entry(KvStore *store, uint32 shard_id, const KvCarried *carried, const K
 	KvForm		form = KV_LOCATION_FORM(entry->location);
 	const char *value = entry->len == 0 ? NULL :
 		carried->values + (KV_LOCATION_ADDRESS(entry->location) - carried->base);
-	KvWrite		write = {.version = kv_entry_version(entry), .form = form, .value = value};
+	KvWrite		write = {.version = kv_entry_version(entry), .form = form, .value = value,
+						 .stored = true};
 
 	write.crc = kv_value_crc_begin(&store->key, key, value, entry->len);
 	if (kv_value_crc_finish(write.crc, entry->location, entry->len) != entry->value_crc ||
@@ -781,7 +804,7 @@ kv_insert(KvStore *store, Relation rel, KvKey key, KvForm form,
 
 		CHECK_FOR_INTERRUPTS();
 		kv_key_lookup(store, key,
-					  replace ? LockTupleNoKeyExclusive : LockTupleExclusive, &state);
+					  replace ? LockTupleNoKeyExclusive : LockTupleExclusive, NULL, &state);
 		if (state.unfinished != 0)
 			wait = state.unfinished;
 		else if (state.exists && state.newest.kind == KV_VERSION_PUT)
