@@ -45,6 +45,18 @@ COMMENT ON FUNCTION kvfdw_check(regclass) IS
 	'Reads and verifies all files of a kvfdw table; returns a row for each problem, with the '
 	'file and the byte in it. Only for the owner of the table.';
 
+CREATE FUNCTION kvfdw_changes(slot_name name, upto_lsn pg_lsn DEFAULT NULL,
+	upto_nchanges integer DEFAULT NULL, VARIADIC options text[] DEFAULT '{}',
+	OUT lsn pg_lsn,
+	OUT xid xid,
+	OUT change json)
+	RETURNS SETOF record
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE;
+COMMENT ON FUNCTION kvfdw_changes(name, pg_lsn, integer, text[]) IS
+	'Returns the committed changes that a slot with output plugin kvfdw has not confirmed, as JSON. '
+	'They stay until pg_replication_slot_advance(). Only for superusers and roles with '
+	'REPLICATION.';
+
 CREATE FUNCTION kvfdw_compact(relation regclass, sorted boolean DEFAULT false,
 	OUT moved_bytes bigint,
 	OUT freed_bytes bigint,

@@ -162,6 +162,31 @@
 #define KV_PATHKEY_IS_LESS(pathkey) ((pathkey)->pk_strategy == BTLessStrategyNumber)
 #endif
 
+/* Can there be logical decoding?  Since 19 the first logical slot switches it on. */
+#if PG_VERSION_NUM >= 190000
+#define KV_LOGICAL_DECODING_POSSIBLE	(wal_level >= WAL_LEVEL_REPLICA)
+#else
+#define KV_LOGICAL_DECODING_POSSIBLE	(wal_level >= WAL_LEVEL_LOGICAL)
+#endif
+
+/* The tuple of a change in the reorder buffer: in a buffer of its own up to 16. */
+#if PG_VERSION_NUM >= 170000
+#define kv_change_tuple(buffer)	(buffer)
+#else
+#define kv_change_tuple(buffer)	(&(buffer)->tuple)
+#endif
+
+/* When a decoded transaction committed; and the number of a replication origin.  Renamed in 19. */
+#if PG_VERSION_NUM >= 190000
+#define kv_commit_time(txn)		((txn)->commit_time)
+#define KvOriginId				ReplOriginId
+#define KV_NO_ORIGIN			InvalidReplOriginId
+#else
+#define kv_commit_time(txn)		((txn)->xact_time.commit_time)
+#define KvOriginId				RepOriginId
+#define KV_NO_ORIGIN			InvalidRepOriginId
+#endif
+
 /* RegisterCustomRmgr takes a const RmgrData since 16. */
 #if PG_VERSION_NUM >= 160000
 #define KV_RMGR_CONST		const

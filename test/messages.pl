@@ -83,7 +83,7 @@ ok_if_none('a primary message does not end with a stop', list(grep { $_->[1] =~ 
 ok_if_none('... and begins with a small letter', list(grep { $_->[1] =~ /^[A-Z]/ && $_->[1] !~ /^(?:WAL|Unix-domain|ON CONFLICT)/ } @errmsg));
 ok_if_none('a detail and a hint are sentences', list(grep { $_->[1] !~ /[.;?]$/ && $_->[1] !~ /%s$/ || $_->[1] =~ /^[a-z]/ && $_->[1] !~ /^(?:kvfdw|memcached|pg_)/ } @sentences));
 ok_if_none('settings are quoted', list(grep { $_->[1] =~ /(?<!["\w.-])(?<!-c )(?:kvfdw\.[a-z]\w+|max_worker_processes)\b(?!")/ && $_->[1] !~ /kvfdw\.(?:dump|id)\b/ } @errmsg, @sentences));
-my $given_up = qr/\b(?:merge slot|slots?(?! for)|delta|freeze|frozen|settl\w+|spill\w*|chunk|extent|barrier process|anew|lies?|beside|behind|nobody|somebody|meanwhile|likewise|by itself|by hand)\b/i;
+my $given_up = qr/\b(?:merge slot|(?<!replication )slots?(?! for)|delta|freeze|frozen|settl\w+|spill\w*|chunk|extent|barrier process|anew|lies?|beside|behind|nobody|somebody|meanwhile|likewise|by itself|by hand)\b/i;
 ok_if_none('no word that was given up', list(grep { $_->[1] =~ $given_up && $_->[1] !~ /io_uring|COLLATE/ } @errmsg, @sentences));
 ok_if_none('a table is named, not numbered', list(grep { $_->[1] =~ /\b(?:table|database|store) %u/ } @errmsg));
 

@@ -14,8 +14,8 @@ use FindBin;
 use lib "$FindBin::RealBin/perl";
 use KvText;
 
-my %promised = map { ("engine/$_.h" => 1) } qw(engine store rows maintenance);
-my @rooms = qw(admission base io format xact index value shard version cache buffer flush split compact durable scan write lifecycle checkpoint restart engine table protocol process connection served batch memcached fdw module);
+my %promised = map { ("engine/$_.h" => 1) } qw(engine store rows maintenance change);
+my @rooms = qw(admission base io format xact index value shard version cache buffer flush split compact durable scan write lifecycle checkpoint restart engine table feed protocol process connection served batch memcached fdw module);
 my %floor = map { $rooms[$_] => $_ } 0 .. $#rooms;
 
 sub room { $_[0] =~ m{^(?:engine/|memcached/)?(\w+)/[^/]+$} ? $1 : 'module' }

@@ -38,6 +38,7 @@
 #include "utils/typcache.h"
 
 #include "compat.h"
+#include "engine/change.h"
 #include "engine/engine.h"
 #include "engine/maintenance.h"
 #include "engine/rows.h"
@@ -229,6 +230,7 @@ copy_rows(Relation rel, List *columns, EState *estate, KvStore *from, KvStore *t
 	rewriting.snapshot = RegisterSnapshot(GetLatestSnapshot());
 	rewriting.cid = GetCurrentCommandId(true);
 	initStringInfo(&rewriting.buf);
+	kv_store_feed(to, false);
 	kv_table_each_row(before != NULL ? before : table, from, rewriting.snapshot, true,
 					  KV_ASCENDING, estate, rewrite_row, &rewriting);
 	UnregisterSnapshot(rewriting.snapshot);

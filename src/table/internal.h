@@ -27,6 +27,7 @@ extern const char *kv_table_own_option(Oid relid, const char *name);	/* NULL: no
  * ERROR (22023) if one is wrong.
  */
 extern void kv_table_read_options(KvTable *table, List *options);
+extern const char *kv_wal_level_lacks(KvWalLevel level);	/* to follow changes; a sentence */
 /*
  * The columns that an option "key" names, split by SQL's rules for identifiers; ERROR (22023) if it
  * is no such list.
@@ -37,11 +38,6 @@ extern bool kv_attribute_exists(Oid relid, AttrNumber attnum);	/* and is not dro
 extern bool kv_is_key_column(Oid relid, AttrNumber attnum);
 
 /* ---- table.c ---- */
-/*
- * Build a KvTable that is not cached, in a context below the current one, for the columns in
- * desc.
- */
-extern KvTable *kv_table_build(Relation rel, TupleDesc desc);
 extern bool kv_has_key_candidate(Relation rel); /* a column that could be part of a key */
 extern bool kv_is_handler(Oid function);	/* does it belong to this library? */
 

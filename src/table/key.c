@@ -789,6 +789,19 @@ kv_key_decode(const KvTable *table, const uint8 *key, int keylen,
 		raise_invalid_key(&cursor);
 }
 
+void
+kv_key_decode_equal(const KvTable *table, const uint8 *key, int keylen, Datum *values)
+{
+	KeyCursor	cursor;
+
+	start_key(&cursor, table, key, keylen);
+	for (int i = 0; i < table->nkeys; i++)
+		values[table->keys[i].attnum - 1] = take_column(&cursor, &table->keys[i],
+														 i == table->nkeys - 1);
+	if (cursor.next != cursor.end)
+		raise_invalid_key(&cursor);
+}
+
 /* May the current user see the key columns?  As for a unique index's error. */
 static bool
 may_show_key(const KvTable *table)

@@ -8,10 +8,12 @@
 
 #include "access/htup_details.h"
 #include "access/reloptions.h"
+#include "access/xlog.h"
 #include "catalog/pg_foreign_server.h"
 #include "catalog/pg_foreign_table.h"
 #include "commands/defrem.h"
 #include "foreign/foreign.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
@@ -37,6 +39,7 @@ static const struct
 	{"max_space_amplification", "2", true},
 	{"compression", "lz4", true},
 	{"tablespace", "space1", true},
+	{"changes", "on", false},
 	{"memcached", "prefix:", false},
 	{"memcached_columns", "value, flags, expires", false}
 };
@@ -115,6 +118,46 @@ parse_compression_option(const char *value)
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("invalid value for option \"%s\": \"%s\"", "compression", value),
 			 errhint("Valid values are \"none\" and \"lz4\".")));
+}
+
+/* Are changes followed? */
+static bool
+parse_changes_option(const char *value)
+{
+	if (strcmp(value, "off") == 0)
+		return false;
+	if (strcmp(value, "on") == 0)
+		return true;
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("invalid value for option \"%s\": \"%s\"", "changes", value),
+			 errhint("Valid values are \"on\" and \"off\".")));
+}
+
+const char *
+kv_wal_level_lacks(KvWalLevel level)
+{
+	return level == KV_WAL_KEYS ? "WAL level \"keys\" does not log all values." :
+		"WAL level \"none\" logs no rows.";
+}
+
+/* Can the changes of a table with these options be followed?  ERROR if they cannot. */
+static void
+check_changes(const KvTable *table)
+{
+	if (!table->changes)
+		return;
+	if (table->wal != KV_WAL_FULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("option \"changes\" requires option \"wal\" to be \"full\""),
+				 errdetail_internal("%s", kv_wal_level_lacks(table->wal)),
+				 errhint("Set the option \"wal\" to \"full\", or \"changes\" to \"off\".")));
+	if (!KV_LOGICAL_DECODING_POSSIBLE)
+		ereport(WARNING,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("\"wal_level\" is insufficient to follow changes"),
+				 errhint("Set \"wal_level\" to \"logical\", and restart the server.")));
 }
 
 const char *const kv_wal_level_names[] = {
@@ -255,7 +298,7 @@ raise_invalid_option(const char *name, Oid catalog)
 			 has_options ?
 			 errhint("Valid options are \"key\", \"shards\", \"on_duplicate\", \"wal\", "
 					 "\"max_space_amplification\", \"compression\", \"tablespace\", "
-					 "\"memcached\" and \"memcached_columns\".") :
+					 "\"changes\", \"memcached\" and \"memcached_columns\".") :
 			 errhint("There are no valid options in this context.")));
 }
 
@@ -269,6 +312,7 @@ kvfdw_validator(PG_FUNCTION_ARGS)
 	List	   *options = untransformRelOptions(PG_GETARG_DATUM(0));
 	Oid			catalog = PG_GETARG_OID(1);
 	ListCell   *cell;
+	KvTable		given = {.wal = KV_WAL_FULL};
 
 	foreach(cell, options)
 	{
@@ -285,7 +329,9 @@ kvfdw_validator(PG_FUNCTION_ARGS)
 		else if (strcmp(option->defname, "on_duplicate") == 0)
 			parse_on_duplicate_option(defGetString(option));
 		else if (strcmp(option->defname, "wal") == 0)
-			parse_wal_option(defGetString(option));
+			given.wal = parse_wal_option(defGetString(option));
+		else if (strcmp(option->defname, "changes") == 0)
+			given.changes = parse_changes_option(defGetString(option));
 		else if (strcmp(option->defname, "max_space_amplification") == 0)
 			parse_space_amp_option(defGetString(option));
 		else if (strcmp(option->defname, "compression") == 0)
@@ -295,6 +341,7 @@ kvfdw_validator(PG_FUNCTION_ARGS)
 		else
 			check_memcached_option(option->defname, defGetString(option));
 	}
+	check_changes(&given);
 	PG_RETURN_VOID();
 }
 
@@ -321,6 +368,8 @@ kv_table_read_options(KvTable *table, List *options)
 			table->space_amp = parse_space_amp_option(defGetString(option));
 		else if (strcmp(option->defname, "compression") == 0)
 			table->compresses = parse_compression_option(defGetString(option));
+		else if (strcmp(option->defname, "changes") == 0)
+			table->changes = parse_changes_option(defGetString(option));
 	}
 }
 

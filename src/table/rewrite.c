@@ -17,10 +17,12 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
+#include "engine/change.h"
 #include "engine/maintenance.h"
 #include "engine/rows.h"
 #include "engine/store.h"
 #include "table/definition.h"
+#include "table/internal.h"
 #include "table/table.h"
 
 /* ---- rewriting and moving ---- */
@@ -38,6 +40,7 @@ copy_rows(Relation rel, KvStore *from, KvStore *to)
 	CommandId	cid = GetCurrentCommandId(true);
 	KvRow		row;
 
+	kv_store_feed(to, false);
 	kv_scan_range(scan, unbounded, unbounded, KV_ASCENDING, 0);
 	while (kv_scan_next(scan, &row))
 	{
@@ -122,6 +125,23 @@ follow_tablespace(Relation rel)
 	kv_store_follow_at_commit(store, table->tablespace);
 }
 
+/* ERROR if changes are to be followed, and the level with which data was written lacks them. */
+static void
+require_changes_logged(Relation rel)
+{
+	KvWalLevel	level;
+
+	if (!kv_table_get(rel)->changes ||
+		!kv_store_wal_level(MyDatabaseId, RelationGetRelid(rel), &level) || level == KV_WAL_FULL)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("cannot follow the changes of foreign table \"%s\"",
+					RelationGetRelationName(rel)),
+			 errdetail_internal("%s", kv_wal_level_lacks(level)),
+			 errhint("Set the option \"wal\" to \"full\", or \"changes\" to \"off\".")));
+}
+
 void
 kv_table_apply_options(Oid relid)
 {
@@ -146,6 +166,8 @@ kv_table_apply_options(Oid relid)
 	}
 	else if (CheckRelationLockedByMe(rel, AccessExclusiveLock, true))
 		follow_tablespace(rel);
+	if (CheckRelationLockedByMe(rel, AccessExclusiveLock, true))
+		require_changes_logged(rel);
 	relation_close(rel, NoLock);
 }
 

@@ -52,6 +52,7 @@
 #include "utils/syscache.h"
 
 #include "compat.h"
+#include "engine/change.h"
 #include "engine/engine.h"
 #include "engine/store.h"
 #include "table/definition.h"
@@ -685,7 +686,10 @@ kv_table_store(Relation rel, bool create)
 			kv_store_follow(store, table->tablespace);
 	}
 	if (create)
+	{
+		kv_store_feed(store, table->changes);
 		kv_mark_ensure(table);
+	}
 	return store;
 }
 
@@ -783,6 +787,8 @@ kv_table_truncate(Relation rel)
 	kv_store_truncate(MyDatabaseId, table->relid, table->shards,
 					  table->key_width, bounds, table->wal, table->tablespace,
 					  rel->rd_createSubid);
+	if (table->changes)
+		kv_wal_log_truncate(MyDatabaseId, table->relid);
 	CacheInvalidateRelcache(rel);
 }
 

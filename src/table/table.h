@@ -84,6 +84,7 @@ typedef struct KvTable
 	double		space_amp;		/* of a store that is created now; -1: not given */
 	bool		options_pending;	/* by a transaction that may be rolled back */
 	bool		compresses;		/* new values are compressed */
+	bool		changes;		/* logical decoding passes changes on */
 
 	/*
 	 * Value shape.  raw_attnum names the one varlena column that is stored as its bare payload
@@ -124,6 +125,11 @@ extern const char *const kv_wal_level_names[];
  * relation.  ERROR if the table's options do not fit its columns.
  */
 extern KvTable *kv_table_get(Relation rel);
+/*
+ * Build a KvTable that is not cached, in a context below the current one, for the columns in
+ * desc.
+ */
+extern KvTable *kv_table_build(Relation rel, TupleDesc desc);
 /* As kv_table_get, for a table the caller has locked but not opened. */
 extern KvTable *kv_table_get_by_oid(Oid relid);
 /* The attribute of that name, or NULL. */
@@ -202,6 +208,13 @@ extern void kv_key_encode_column(StringInfo buf, const KvKeyColumn *column,
  */
 extern void kv_key_encode_slot(const KvTable *table, TupleTableSlot *slot,
 							   StringInfo buf);
+/*
+ * Fill values, indexed by attnum - 1, with all key columns of a key.  Of a lossy one it is a value
+ * that equals the row's, the same for all that do.  Pass-by-reference datums are palloc'd.  Raises
+ * XX001 for a malformed key.
+ */
+extern void kv_key_decode_equal(const KvTable *table, const uint8 *key, int keylen,
+								Datum *values);
 /*
  * Turn a prefix into the smallest byte string that is greater than every
  * string with that prefix.  Returns false, with buf empty, if there is none

@@ -112,8 +112,8 @@ ok((all { ($has_it{$_} // 0) > 1 } keys %several), 'columns of several views');
 my ($kinds) = map { $_->[3] } grep { $_->[0] eq '`kind`' } rows($objects, 'kvfdw_stat_io');
 is_deeply([ names($kinds) ], [ map { $_->[0] } @{ask('SELECT kind FROM kvfdw_stat_io')} ], 'kinds of kvfdw_stat_io');
 
-# handler and validator are the wrapper's; kvfdw_stat_get_* are named in the text, each by its view
-my @functions = @{ask("SELECT format('%s(%s)', proname, regexp_replace(pg_get_function_arguments(p.oid), '(, )?OUT .*', '')), CASE WHEN proretset THEN 'rows of ' ||
+# without the types of defaults; handler and validator are the wrapper's; kvfdw_stat_get_* are named in the text, each by its view
+my @functions = @{ask("SELECT format('%s(%s)', proname, regexp_replace(regexp_replace(pg_get_function_arguments(p.oid), '(, )?OUT .*', ''), '::[a-z_]+(\\[\\])?', '', 'g')), CASE WHEN proretset THEN 'rows of ' ||
 		(SELECT string_agg(format('%s (%s)', name, format_type(type, NULL)), ', ' ORDER BY n) FROM unnest(proargnames, proallargtypes, proargmodes)
 			WITH ORDINALITY a (name, type, mode, n) WHERE mode IN ('o', 't'))
 		ELSE pg_get_function_result(p.oid) END, has_function_privilege('public', p.oid, 'EXECUTE')

@@ -273,7 +273,8 @@ log_finds(KvStore *store, const KvWriteBuffer *buffer, const KvFinds *finds)
 			KvVersion	version = kv_entry_version(entry);
 
 			kv_wal_log_version(&store->key, key, &version,
-							   kv_value_crc_begin(&store->key, key, value, entry->len), value);
+							   kv_value_crc_begin(&store->key, key, value, entry->len), value,
+							   false);
 			value += entry->len;
 		}
 		else

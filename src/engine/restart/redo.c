@@ -617,6 +617,7 @@ static KV_RMGR_CONST RmgrData kv_rmgr = {
 	.rm_desc = kv_wal_describe,
 	.rm_identify = kv_wal_identify,
 	.rm_cleanup = redo_cleanup,
+	.rm_decode = kv_wal_decode,
 };
 
 void

@@ -170,5 +170,9 @@ kv_note_change(KvStore *store)
 {
 	kv_note_changes(store, 1);
 }
+/* ---- fed.c ---- */
+/* Are this transaction's changes of the store for logical decoding?  See kv_store_feed. */
+extern bool kv_is_fed(const KvStore *store);
+extern void kv_fed_forget(void);	/* at the end of the transaction */
 
 #endif							/* KV_WRITE_INTERNAL_H */

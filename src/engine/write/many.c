@@ -68,7 +68,8 @@ kv_many_end(KvMany *many)
 	unlock(many);
 	KV_STOP_POINT("many_unlogged");
 	if (many->n > 0)
-		kv_wal_log_versions(&many->store->key, many->unlogged, many->n);
+		kv_wal_log_versions(&many->store->key, many->unlogged, many->n,
+							kv_is_fed(many->store));
 	many->n = 0;
 	kv_many_forget();
 	if (many->wakes)

@@ -102,6 +102,7 @@ kv_changes_at_end(bool commit)
 	for (int i = 0; commit && i < npending; i++)
 		pg_atomic_fetch_add_u64(&pending[i].store->statistics.changes, pending[i].n);
 	npending = 0;
+	kv_fed_forget();
 }
 
 /* Subtransactions have ascending numbers. */
@@ -682,7 +683,8 @@ kv_write_finish(KvStore *store, KvKey key, KvWrite *write, KvKeyState *state)
 	LWLockRelease(&shard->lock);
 	if (log)
 	{
-		kv_wal_log_version(&store->key, key, &write->version, write->crc, write->value);
+		kv_wal_log_version(&store->key, key, &write->version, write->crc, write->value,
+						   kv_is_fed(store));
 		pg_atomic_fetch_sub_u32(&kv_gate->logging, 1);
 		END_CRIT_SECTION();
 	}

@@ -210,10 +210,18 @@ kv_view_sees_all(const KvView *view, uint64 first, uint64 last)
 uint64
 kv_xid_horizon(void)
 {
+	TransactionId xmin;
+	TransactionId catalog_xmin;
+
 	/* before a standby accepts connections there are no snapshots; later ones see all this */
 	if (RecoveryInProgress() && !HotStandbyActive())
 		return pg_atomic_read_u64(&kv_incarnations->replayed_horizon);
-	return full_xid(GetOldestNonRemovableTransactionId(NULL));
+	/*
+	 * not GetOldestNonRemovableTransactionId(NULL), which is also that of catalogs: a logical
+	 * replication slot that is not read would keep all old versions
+	 */
+	GetReplicationHorizons(&xmin, &catalog_xmin);
+	return full_xid(xmin);
 }
 
 uint64

@@ -11,7 +11,8 @@
  *			because PostgreSQL flushes no commit without WAL
  *
  * At every level: the creation of a store (CREATE), its schema image (SCHEMA), the removal of
- * its directory (GONE), and each checkpoint (DURABLE).
+ * its directory (GONE), and each checkpoint (DURABLE).  TRUNCATE is logged for logical decoding
+ * only (decode.c).
  *
  * At level 'full' a version is logged after it is in its shard and before its statement
  * continues. So a version with a record before a checkpoint's redo pointer is in the
@@ -36,6 +37,7 @@
 #include "compat.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
+#include "engine/change.h"
 #include "engine/format/format.h"
 #include "engine/maintenance.h"
 #include "engine/xact/walrecord.h"
@@ -73,6 +75,8 @@ kv_wal_identify(uint8 info)
 			return "MOVE";
 		case KV_XLOG_VERSIONS:
 			return "VERSIONS";
+		case KV_XLOG_TRUNCATE:
+			return "TRUNCATE";
 		default:
 			return NULL;
 	}
@@ -102,6 +106,12 @@ kv_wal_describe(StringInfo buf, XLogReaderState *record)
 						 (unsigned long long) durable->bytes);
 		return;
 	}
+	if ((XLogRecGetInfo(record) & ~XLR_INFO_MASK) == KV_XLOG_TRUNCATE)
+	{
+		appendStringInfo(buf, "db %u, table %u", ((const KvWalTruncate *) data)->dboid,
+						 ((const KvWalTruncate *) data)->relid);
+		return;
+	}
 	appendStringInfo(buf, "db %u, table %u, generation %u", key->dboid, key->relid,
 					 key->generation);
 	switch (XLogRecGetInfo(record) & ~XLR_INFO_MASK)
@@ -116,14 +126,16 @@ kv_wal_describe(StringInfo buf, XLogReaderState *record)
 								 (unsigned long long) put->xid, put->cid);
 				for (int i = 0; i < Min(put->keylen, 16); i++)
 					appendStringInfo(buf, "%02x", ((const uint8 *) (put + 1))[i]);
-				appendStringInfo(buf, "%s, length %u", put->keylen > 16 ? "…" : "", put->len);
+				appendStringInfo(buf, "%s, length %u%s", put->keylen > 16 ? "…" : "", put->len,
+								 put->flags & KV_WAL_FED ? ", fed" : "");
 				break;
 			}
 		case KV_XLOG_VERSIONS:
-			appendStringInfo(buf, "; versions %u, xid %llu, cid %u",
+			appendStringInfo(buf, "; versions %u, xid %llu, cid %u%s",
 							 ((const KvWalVersions *) data)->nversions,
 							 (unsigned long long) ((const KvWalVersions *) data)->xid,
-							 ((const KvWalVersions *) data)->cid);
+							 ((const KvWalVersions *) data)->cid,
+							 ((const KvWalVersions *) data)->flags & KV_WAL_FED ? ", fed" : "");
 			break;
 		case KV_XLOG_BATCH:
 			appendStringInfo(buf, "; entries %u", ((const KvWalBatch *) data)->nentries);
@@ -199,7 +211,7 @@ hint_wal_writer(XLogRecPtr end, Size len)
 
 void
 kv_wal_log_version(const KvStoreKey *store, KvKey key, const KvVersion *version,
-				   uint32 crc, const char *value)
+				   uint32 crc, const char *value, bool fed)
 {
 	KvWalPut	put = {0};
 
@@ -211,7 +223,10 @@ kv_wal_log_version(const KvStoreKey *store, KvKey key, const KvVersion *version,
 	put.cid = version->cid;
 	put.len = version->len;
 	put.crc = crc;
+	put.flags = fed && version->kind != KV_VERSION_LOCK ? KV_WAL_FED : 0;
 	XLogBeginInsert();
+	if (fed)
+		XLogSetRecordFlags(XLOG_INCLUDE_ORIGIN);
 	XLogRegisterData((char *) &put, sizeof(put));
 	if (key.len > 0)
 		XLogRegisterData(unconstify(char *, (const char *) key.data), key.len);
@@ -223,18 +238,21 @@ kv_wal_log_version(const KvStoreKey *store, KvKey key, const KvVersion *version,
 /* Log the first n versions, which are in packed with so many bytes; one has a PUT. */
 static void
 log_packed(const KvStoreKey *store, const KvUnlogged *versions, int n, const char *packed,
-		   Size bytes)
+		   Size bytes, bool fed)
 {
 	KvWalVersions head = {.store = *store, .nversions = n};
 
 	if (n == 1)
 		kv_wal_log_version(store, versions->key, &versions->version, versions->crc,
-						   versions->value);
+						   versions->value, fed);
 	if (n <= 1)
 		return;
 	head.xid = versions->version.xid;
 	head.cid = versions->version.cid;
+	head.flags = fed ? KV_WAL_FED : 0;
 	XLogBeginInsert();
+	if (fed)
+		XLogSetRecordFlags(XLOG_INCLUDE_ORIGIN);
 	XLogRegisterData((char *) &head, sizeof(head));
 	XLogRegisterData(unconstify(char *, packed), bytes);
 	hint_wal_writer(XLogInsert(KV_RMGR_ID, KV_XLOG_VERSIONS), sizeof(head) + bytes);
@@ -259,7 +277,7 @@ pack(char *into, const KvUnlogged *one)
 }
 
 void
-kv_wal_log_versions(const KvStoreKey *store, const KvUnlogged *versions, int n)
+kv_wal_log_versions(const KvStoreKey *store, const KvUnlogged *versions, int n, bool fed)
 {
 	char		packed[KV_PACKED];
 	char	   *end = packed;
@@ -275,7 +293,7 @@ kv_wal_log_versions(const KvStoreKey *store, const KvUnlogged *versions, int n)
 			 one->version.xid != versions[first].version.xid ||
 			 one->version.cid != versions[first].version.cid))
 		{
-			log_packed(store, &versions[first], i - first, packed, end - packed);
+			log_packed(store, &versions[first], i - first, packed, end - packed, fed);
 			end = packed;
 			first = i;
 		}
@@ -283,11 +301,11 @@ kv_wal_log_versions(const KvStoreKey *store, const KvUnlogged *versions, int n)
 			end = pack(end, one);
 		else
 		{
-			kv_wal_log_version(store, one->key, &one->version, one->crc, one->value);
+			kv_wal_log_version(store, one->key, &one->version, one->crc, one->value, fed);
 			first = i + 1;
 		}
 	}
-	log_packed(store, &versions[first], n - first, packed, end - packed);
+	log_packed(store, &versions[first], n - first, packed, end - packed, fed);
 }
 
 void
@@ -370,6 +388,19 @@ kv_wal_log_durable(const KvCheckpointerStats *stats, uint64 redo, uint64 ended, 
 	XLogRegisterData((char *) &durable, sizeof(durable));
 	XLogSetRecordFlags(XLOG_MARK_UNIMPORTANT);
 	return XLogInsert(KV_RMGR_ID, KV_XLOG_DURABLE);
+}
+
+void
+kv_wal_log_truncate(Oid dboid, Oid relid)
+{
+	KvWalTruncate truncate = {.dboid = dboid, .relid = relid};
+
+	if (!XLogLogicalInfoActive())
+		return;
+	XLogBeginInsert();
+	XLogSetRecordFlags(XLOG_INCLUDE_ORIGIN);
+	XLogRegisterData((char *) &truncate, sizeof(truncate));
+	(void) XLogInsert(KV_RMGR_ID, KV_XLOG_TRUNCATE);
 }
 
 uint64
@@ -505,6 +536,8 @@ kv_wal_is_sound(uint8 type, const char *data, Size len)
 {
 	if (type == KV_XLOG_DURABLE)
 		return len == sizeof(KvWalDurable);
+	if (type == KV_XLOG_TRUNCATE)
+		return len == sizeof(KvWalTruncate);
 	if (!kv_wal_names_store(type, data, len))
 		return false;
 	switch (type)
@@ -533,7 +566,7 @@ kv_wal_names_store(uint8 type, const char *data, Size len)
 {
 	const KvStoreKey *key = (const KvStoreKey *) data;
 
-	return type != KV_XLOG_DURABLE && len >= sizeof(*key) &&
+	return type != KV_XLOG_DURABLE && type != KV_XLOG_TRUNCATE && len >= sizeof(*key) &&
 		OidIsValid(key->dboid) && OidIsValid(key->relid) && key->generation > 0;
 }
 

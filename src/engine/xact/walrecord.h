@@ -17,6 +17,7 @@
 #define KV_XLOG_BATCH	0x50
 #define KV_XLOG_MOVE	0x60
 #define KV_XLOG_VERSIONS 0x70
+#define KV_XLOG_TRUNCATE	0x80
 
 /* A version; key and value follow. */
 typedef struct KvWalPut
@@ -29,7 +30,8 @@ typedef struct KvWalPut
 	uint16		keylen;
 	uint8		kind;
 	uint8		form;
-	uint32		pad;
+	uint16		flags;			/* KV_WAL_… */
+	uint16		pad;
 } KvWalPut;
 
 /*
@@ -42,7 +44,7 @@ typedef struct KvWalVersions
 	uint32		cid;			/* of LOCKs their mode */
 	uint64		xid;
 	uint32		nversions;
-	uint32		pad;
+	uint32		flags;			/* as in KvWalPut */
 } KvWalVersions;
 
 typedef struct KvWalVersion
@@ -53,6 +55,8 @@ typedef struct KvWalVersion
 	uint8		kind;
 	uint8		form;
 } KvWalVersion;
+
+#define KV_WAL_FED		0x0001	/* a change that logical decoding passes on */
 
 /* Versions by location; KvLogEntry and key of each follow, as in a key log. */
 typedef struct KvWalBatch
@@ -92,6 +96,13 @@ typedef struct KvWalMove
 	uint64		id;
 } KvWalMove;
 
+/* A table whose changes are followed was truncated; for logical decoding, not for redo. */
+typedef struct KvWalTruncate
+{
+	Oid			dboid;
+	Oid			relid;
+} KvWalTruncate;
+
 /* SCHEMA is a KvStoreKey and the schema image. */
 
 typedef struct KvWalDurable
@@ -112,6 +123,7 @@ StaticAssertDecl(sizeof(KvWalBatch) == 16, "BATCH record size");
 StaticAssertDecl(sizeof(KvWalCreate) == 40, "CREATE record size");
 StaticAssertDecl(sizeof(KvWalGone) == 24, "GONE record size");
 StaticAssertDecl(sizeof(KvWalMove) == 24, "MOVE record size");
+StaticAssertDecl(sizeof(KvWalTruncate) == 8, "TRUNCATE record size");
 StaticAssertDecl(sizeof(KvWalDurable) == 56, "DURABLE record size");
 
 /* Is this a possible record?  type, KV_XLOG_…, is its info without XLR_INFO_MASK. */

@@ -104,10 +104,11 @@ extern void kv_wal_mark_transaction(TransactionId xid);
 extern void kv_wal_flush(void);
 /*
  * Log a version that is in its shard, with its value; not flushed.  Called after the shard's
- * lock was released.  crc: from kv_value_crc_begin.
+ * lock was released.  crc: from kv_value_crc_begin.  fed: logical decoding passes it on, unless
+ * it is a LOCK.
  */
 extern void kv_wal_log_version(const KvStoreKey *store, KvKey key, const KvVersion *version,
-							   uint32 crc, const char *value);
+							   uint32 crc, const char *value, bool fed);
 
 /* A version that is in its shard, and is to be logged. */
 typedef struct KvUnlogged
@@ -119,7 +120,8 @@ typedef struct KvUnlogged
 } KvUnlogged;
 
 /* The same for n versions of a store.  Small ones of one transaction and command share records. */
-extern void kv_wal_log_versions(const KvStoreKey *store, const KvUnlogged *versions, int n);
+extern void kv_wal_log_versions(const KvStoreKey *store, const KvUnlogged *versions, int n,
+								bool fed);
 /* Log n versions by location, as key log entries; their values are in value files. */
 extern void kv_wal_log_batch(const KvStoreKey *store, const char *entries, uint32 bytes,
 							 uint32 n);
@@ -142,6 +144,12 @@ extern void kv_wal_log_gone(const KvStoreKey *key, uint64 id);
  */
 extern uint64 kv_wal_log_durable(const KvCheckpointerStats *stats, uint64 redo, uint64 ended,
 								 bool closing);
+
+/* ---- decode.c ---- */
+struct LogicalDecodingContext;
+struct XLogRecordBuffer;
+/* rm_decode: queues the changes of a record for the output plugin, if they are fed. */
+extern void kv_wal_decode(struct LogicalDecodingContext *ctx, struct XLogRecordBuffer *buf);
 
 /* ---- the gate (wal.c) ---- */
 /*
