@@ -18,7 +18,7 @@
 #include "admission/admission.h"
 #include "admission/internal.h"
 #include "compat.h"
-#include "register.h"
+#include "report.h"
 
 #define KV_MAX_LIMIT	100000
 #define KV_START_AFTER_MS 3000	/* the postmaster may be about to restart the process */

@@ -68,7 +68,7 @@ extern void kv_engine_preload(void);	/* shmem request, hooks, workers, rmgr */
 /* Version of the running server, which may be newer than the one compiled for: 150015, say. */
 extern int	kv_server_version(void);
 
-/* ---- transactions (called by hooks.c's callbacks) ---- */
+/* ---- transactions (called by kvfdw.c's callbacks) ---- */
 extern void kv_engine_before_commit(void);	/* PRE_COMMIT, PRE_PREPARE: may throw */
 extern void kv_engine_at_prepare(void);	/* as at_commit */
 extern void kv_engine_at_commit(void);	/* never throws, allocates or waits */

@@ -47,7 +47,7 @@
 #include "engine/buffer/buffer.h"
 #include "engine/split/split.h"
 #include "engine/xact/xact.h"
-#include "register.h"
+#include "report.h"
 
 #define KV_NAP_MS	1000
 #define KV_COLLECT_MS	100

@@ -29,7 +29,7 @@
  *
  * pg_upgrade creates tables as they were, step by step, so only columns that cannot be
  * transferred are refused there.  Each table may have data, which pg_upgrade does not transfer,
- * and is marked (dump.c).
+ * and is marked (mark.c).
  *
  * A statement is a call of ProcessUtility, and checks its own notes only.  Objects that are
  * dropped by other means are checked before COMMIT.

@@ -142,7 +142,7 @@ extern void kv_fit_rows(List *fits);
  */
 extern void kv_rowtype_require_unused(Oid relid);
 
-/* ---- dump.c ---- */
+/* ---- mark.c ---- */
 /*
  * Under pg_upgrade in the new server, when a table has been created: marks it.  ERROR (0A000)
  * for a column that cannot be transferred.

@@ -290,9 +290,6 @@ extern bool kv_probe_read(const KvProbe *probe, KvForm form, const char *value, 
 extern void kv_tuple_store(const KvTable *table, const KvRow *row,
 						   bool want_value, TupleTableSlot *slot);
 
-/* ---- hooks.c ---- */
-extern void kv_xact_init(void);	/* in _PG_init: the callbacks of transactions, drops, pg_dump */
-
 /* ---- ddl.c ---- */
 extern void kv_ddl_init(void);	/* in _PG_init: the hook of utility statements */
 /*
@@ -310,7 +307,7 @@ extern void kv_ddl_at_end(void);	/* of the transaction: drops all notes */
 extern void kv_ddl_at_subxact_abort(SubTransactionId subid);	/* drops the notes of the
 																 * subtransaction */
 
-/* ---- dump.c ---- */
+/* ---- mark.c ---- */
 /*
  * Called in a process's first PRE_COMMIT, which in a session is that of the transaction in
  * which it was connected.  WARNING if the session is pg_dump's and rows may be left out.  If it

@@ -27,7 +27,7 @@
 #include "engine/base/shared.h"
 #include "engine/base/wait.h"
 #include "engine/base/worker.h"
-#include "register.h"
+#include "report.h"
 
 #define KV_RESTART_S	1
 #define KV_IDLE_MS		30000	/* an idle worker on demand ends after so long */

@@ -57,7 +57,7 @@
 #include "engine/maintenance.h"
 #include "engine/rows.h"
 #include "engine/shard/shard.h"
-#include "register.h"
+#include "report.h"
 
 #define KV_TIER_NAP_MS	1000
 #define KV_TIER_START_MS	100		/* interval between checks for a writer */

@@ -8,7 +8,7 @@
 #include "engine/base/types.h"
 #include "engine/shard/shard.h"
 
-/* ---- testmove.c ---- */
+/* ---- moves.c ---- */
 #ifdef KVFDW_FAULTS
 extern bool kv_test_compact;
 /*

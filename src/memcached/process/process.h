@@ -159,7 +159,7 @@ extern void kv_mc_empty_leave(const struct KvMcConnection *conn, const KvMcReque
 extern void kv_mc_empty_mark(Oid relid);
 extern bool kv_mc_empty_wants(Oid relid);	/* has another process marked it? */
 
-/* ---- commit.c: transactions ---- */
+/* ---- process.c: transactions ---- */
 
 /*
  * Begin a transaction, now: a process without a client that sends statements would else use the
@@ -181,7 +181,7 @@ extern void kv_mc_commit_here(void);
 extern XLogRecPtr kv_mc_unflushed;
 extern void kv_mc_flush_wal(void);
 
-/* ---- commit.c: the process that flushes the WAL for others ---- */
+/* ---- process.c: the process that flushes the WAL for others ---- */
 
 /* Does the process run that flushes the WAL for the others? */
 extern bool kv_mc_flusher_runs(void);
