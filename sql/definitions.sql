@@ -25,7 +25,7 @@ ALTER FOREIGN TABLE none DROP COLUMN k, DROP COLUMN j, DROP COLUMN g;
 ALTER FOREIGN TABLE none ADD COLUMN i int, DROP COLUMN k, OPTIONS (ADD key 'i');
 INSERT INTO none VALUES ('1', DEFAULT, 1);
 CREATE FOREIGN TABLE no () SERVER kvfdw OPTIONS (key 'k');
--- At ALTER: options, types. A key column may be renamed, and the option follow.
+-- At ALTER: options, types. A key column may be renamed, and the option follows.
 CREATE FOREIGN TABLE t (k int, l text, v text, j jsonb) SERVER kvfdw OPTIONS (key 'k, l');
 ALTER FOREIGN TABLE t OPTIONS (SET key 'k, m');
 ALTER FOREIGN TABLE t OPTIONS (SET key 'j');

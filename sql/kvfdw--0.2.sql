@@ -33,6 +33,23 @@ COMMENT ON SERVER kvfdw IS
 	'Server of kvfdw foreign tables, which are stored on this server. Its options are defaults '
 	'for its tables.';
 
+-- ---- indexes of kvfdw tables ----
+
+CREATE FUNCTION kvfdw_index_handler(internal) RETURNS index_am_handler
+	AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+COMMENT ON FUNCTION kvfdw_index_handler(internal) IS
+	'Returns the handler functions of the index access method kvfdw.';
+
+CREATE ACCESS METHOD kvfdw TYPE INDEX HANDLER kvfdw_index_handler;
+COMMENT ON ACCESS METHOD kvfdw IS
+	'Indexes of kvfdw tables: those of primary keys, which have no storage.';
+
+CREATE OPERATOR CLASS kvfdw_ops DEFAULT FOR TYPE anyelement USING kvfdw AS STORAGE anyelement;
+COMMENT ON OPERATOR CLASS kvfdw_ops USING kvfdw IS
+	'Columns of indexes of kvfdw tables, of all types that a key can have.';
+COMMENT ON OPERATOR FAMILY kvfdw_ops USING kvfdw IS
+	'Family of the operator class kvfdw_ops. It has no operators.';
+
 -- ---- functions for tables ----
 
 CREATE FUNCTION kvfdw_check(relation regclass,

@@ -131,7 +131,7 @@ SELECT count(*) FROM lk WHERE k = repeat('x', 3000);
 SELECT count(*) FROM lk WHERE k < repeat('x', 3000);
 SELECT count(*) FROM lk WHERE k > repeat('x', 3000);
 -- What core refuses on every foreign table.
-CREATE FOREIGN TABLE no (k int PRIMARY KEY) SERVER kvfdw;
+CREATE FOREIGN TABLE no (k int UNIQUE) SERVER kvfdw;
 CREATE INDEX ON d (b);
 INSERT INTO rep VALUES (1, 'x', 1) ON CONFLICT ON CONSTRAINT rep_pkey DO UPDATE SET v = 'y';
 -- Shards from 1 to many give one table.

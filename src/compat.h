@@ -374,6 +374,93 @@
 	(pg_namespace_aclcheck(schema, role, ACL_USAGE) == ACLCHECK_OK)
 #endif
 
+/*
+ * May a role create in a schema?  object_aclcheck since 16; utils/acl.h, catalog/pg_namespace.h.
+ */
+#if PG_VERSION_NUM >= 160000
+#define kv_may_create_in_schema(schema, role) \
+	(object_aclcheck(NamespaceRelationId, schema, role, ACL_CREATE) == ACLCHECK_OK)
+#else
+#define kv_may_create_in_schema(schema, role) \
+	(pg_namespace_aclcheck(schema, role, ACL_CREATE) == ACLCHECK_OK)
+#endif
+
+/* The index of a relation's primary key; whether a deferrable one counts is asked since 18. */
+#if PG_VERSION_NUM >= 180000
+#define kv_relation_primary_key(rel)	RelationGetPrimaryKeyIndex(rel, true)
+#else
+#define kv_relation_primary_key(rel)	RelationGetPrimaryKeyIndex(rel)
+#endif
+
+/* Describe a unique index of n columns to index_create; nodes/makefuncs.h. */
+#if PG_VERSION_NUM >= 180000
+#define kv_make_unique_index_info(n, am) \
+	makeIndexInfo(n, n, am, NIL, NIL, true, false, true, false, false, false)
+#elif PG_VERSION_NUM >= 160000
+#define kv_make_unique_index_info(n, am) \
+	makeIndexInfo(n, n, am, NIL, NIL, true, false, true, false, false)
+#else
+#define kv_make_unique_index_info(n, am) \
+	makeIndexInfo(n, n, am, NIL, NIL, true, false, true, false)
+#endif
+
+/* Create an index in the default tablespace; 17 also wants options and targets of columns. */
+#if PG_VERSION_NUM >= 170000
+#define kv_index_create(rel, name, info, names, am, collations, classes, options, flags) \
+	index_create(rel, name, InvalidOid, InvalidOid, InvalidOid, InvalidOid, info, names, am, \
+				 InvalidOid, collations, classes, NULL, options, NULL, (Datum) 0, flags, 0, \
+				 false, false, NULL)
+#else
+#define kv_index_create(rel, name, info, names, am, collations, classes, options, flags) \
+	index_create(rel, name, InvalidOid, InvalidOid, InvalidOid, InvalidOid, info, names, am, \
+				 InvalidOid, collations, classes, options, (Datum) 0, flags, 0, \
+				 false, false, NULL)
+#endif
+
+/* Access methods have one description that stays since 19; before, core frees what it gets. */
+#if PG_VERSION_NUM >= 190000
+#define KV_RETURN_INDEX_AM(routine)	PG_RETURN_POINTER(&(routine))
+#else
+#define KV_RETURN_INDEX_AM(routine) \
+	do { \
+		IndexAmRoutine *kv_routine = makeNode(IndexAmRoutine); \
+		*kv_routine = (routine); \
+		PG_RETURN_POINTER(kv_routine); \
+	} while (0)
+#endif
+
+/* Is a primary key one of periods (18)? */
+#if PG_VERSION_NUM >= 180000
+#define kv_without_overlaps(constraint)	((constraint)->without_overlaps)
+#else
+#define kv_without_overlaps(constraint)	false
+#endif
+
+/* To make a Constraint NOT NULL as the grammar does; since 18 it can be NOT ENFORCED. */
+#if PG_VERSION_NUM >= 180000
+#define kv_set_initially_valid(constraint) \
+	((constraint)->initially_valid = (constraint)->is_enforced = true)
+#else
+#define kv_set_initially_valid(constraint)	((constraint)->initially_valid = true)
+#endif
+
+/*
+ * The hook where the planner has looked up what the catalog has of a relation: another one in 19;
+ * optimizer/plancat.h, optimizer/pathnode.h.
+ */
+#if PG_VERSION_NUM >= 190000
+#define KV_RELATION_INFO_HOOK			build_simple_rel_hook
+#define KV_RELATION_INFO_HOOK_TYPE		build_simple_rel_hook_type
+#define KV_RELATION_INFO_PARAMS			PlannerInfo *root, RelOptInfo *rel, RangeTblEntry *rte
+#define KV_RELATION_INFO_ARGS			root, rel, rte
+#else
+#define KV_RELATION_INFO_HOOK			get_relation_info_hook
+#define KV_RELATION_INFO_HOOK_TYPE		get_relation_info_hook_type
+#define KV_RELATION_INFO_PARAMS \
+	PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *rel
+#define KV_RELATION_INFO_ARGS			root, relid, inhparent, rel
+#endif
+
 /* May a role execute a function?  object_aclcheck since 16; utils/acl.h, catalog/pg_proc.h. */
 #if PG_VERSION_NUM >= 160000
 #define kv_may_execute(function, role) \

@@ -160,6 +160,8 @@ at_object_access(ObjectAccessType access, Oid classid, Oid objectid, int subid, 
 		return;
 	}
 	kv_ddl_note(access, classid, objectid, subid);
+	if (access == OAT_POST_ALTER && classid == ForeignTableRelationId)
+		kv_primary_key_options_set(objectid);
 	if (subid != 0 || !kv_engine_ready())
 		return;
 	if (access == OAT_POST_ALTER && classid == ForeignTableRelationId)
@@ -211,6 +213,7 @@ _PG_init(void)
 	register_callbacks();
 	kv_ddl_init();
 	kv_conflict_init();
+	kv_plan_init();
 }
 
 Datum

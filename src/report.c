@@ -23,15 +23,21 @@ kv_report_not_preloaded(int elevel)
 }
 
 void
+kv_raise_other_version(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("extension \"kvfdw\" of this database has another version than the "
+					"loaded library"),
+			 errhint("Run \"ALTER EXTENSION kvfdw UPDATE\". If kvfdw was installed since the "
+					 "server was started, restart the server.")));
+}
+
+void
 kv_require_columns(TupleDesc desc, int n)
 {
 	if (desc->natts != n)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("extension \"kvfdw\" of this database has another version than the "
-						"loaded library"),
-				 errhint("Run \"ALTER EXTENSION kvfdw UPDATE\". If kvfdw was installed since the "
-						 "server was started, restart the server.")));
+		kv_raise_other_version();
 }
 
 void

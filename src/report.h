@@ -12,6 +12,9 @@
 /* Tell that the library was not preloaded, with the line to add. */
 extern void kv_report_not_preloaded(int elevel);
 
+/* ERROR (55000): SQL objects of the extension are of another version than the library. */
+extern void kv_raise_other_version(void);
+
 /*
  * Does the function's SQL definition have n columns?  ERROR (55000) if not: the definition is
  * of another version than the library.

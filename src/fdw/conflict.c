@@ -10,9 +10,10 @@
  * statement, and any other one is left for core to refuse.  Rewriting is over when the planner
  * hook runs, so views and rules are resolved.
  *
- * The key is matched as the index of a PRIMARY KEY would be: the same columns in any order; if
- * a collation or operator class is given, the one that such an index would have; and any
- * predicate, since the index would not be partial.
+ * Columns are matched as those of a PRIMARY KEY would be: the same columns in any order; if a
+ * collation or operator class is given, the one that such an index would have; and any
+ * predicate, since the index would not be partial.  ON CONSTRAINT with the name of the table's
+ * primary key names the key, too, whose index core could not use.
  *
  * A partitioned table with a foreign partition has no unique index, so all its partitions must
  * agree.  For a kvfdw partition that means its key.  For a heap partition all unique indexes
@@ -270,6 +271,22 @@ names_keys_of_partitions(const OnConflictExpr *conflict, Oid target, KvPlanTable
 
 /* ---- a statement ---- */
 
+/* Is a constraint the primary key of one of our tables? */
+static bool
+is_primary_key(Oid constraint, Oid relid)
+{
+	Oid			index = get_constraint_index(constraint);
+	Relation	rel;
+	bool		is_it;
+
+	if (!OidIsValid(index) || !kv_is_foreign_table(relid))
+		return false;
+	rel = table_open(relid, NoLock);
+	is_it = kv_primary_key(rel) == index;
+	table_close(rel, NoLock);
+	return is_it;
+}
+
 static bool
 target_is_key(const Query *query, KvPlanTables *tables)
 {
@@ -277,6 +294,8 @@ target_is_key(const Query *query, KvPlanTables *tables)
 
 	if (rte->rtekind != RTE_RELATION)
 		return false;
+	if (OidIsValid(query->onConflict->constraint))
+		return is_primary_key(query->onConflict->constraint, rte->relid);
 	if (rte->relkind == RELKIND_FOREIGN_TABLE)
 		return kv_is_foreign_table(rte->relid) &&
 			names_key(query->onConflict, rte->relid, rte->relid);
@@ -318,13 +337,15 @@ take_targets(Query *query, KvPlanTables *tables)
 		lfirst(list_nth_cell(copy->cteList, foreach_current_index(lc))) = cte;
 	}
 
-	if (query->onConflict == NULL || query->onConflict->arbiterElems == NIL ||
+	if (query->onConflict == NULL ||
+		(query->onConflict->arbiterElems == NIL && !OidIsValid(query->onConflict->constraint)) ||
 		!target_is_key(query, tables))
 		return copy;
 	if (copy == query)
 		copy = copy_node(query, sizeof(Query));
 	copy->onConflict = copy_node(query->onConflict, sizeof(OnConflictExpr));
 	copy->onConflict->arbiterElems = NIL;
+	copy->onConflict->constraint = InvalidOid;
 	copy->onConflict->arbiterWhere = makeBoolConst(false, false);
 	return copy;
 }

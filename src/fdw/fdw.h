@@ -309,6 +309,7 @@ extern void kv_modify_routine(FdwRoutine *routine);
 extern void kv_batch_routine(FdwRoutine *routine);
 extern void kv_explain_routine(FdwRoutine *routine);
 extern void kv_cost_gucs(void);	/* at load: the planner's settings */
+extern void kv_plan_init(void);	/* in _PG_init: the hook by which the planner knows of keys */
 extern void kv_conflict_init(void);	/* in _PG_init: the planner hook for conflict targets */
 
 /* syscolumn.c: ERROR if the query names a system column of the relation other than tableoid */
@@ -327,7 +328,7 @@ extern bool kv_rowwise_plan(const ModifyTable *plan);
 /* May the expression see rows that the running statement has written? */
 extern bool kv_rowwise_expression(Node *expression);
 
-/* modify.c: the name that a primary key of the table would have; palloc'd */
+/* row.c: the name that the primary key of the table has or would have; palloc'd */
 extern char *kv_modify_constraint_name(Relation rel);
 
 /* analyze.c: AnalyzeForeignTable, which returns the sampling function and the table's size */

@@ -30,6 +30,7 @@
 #include "nodes/makefuncs.h"
 #include "optimizer/appendinfo.h"
 #include "parser/parsetree.h"
+#include "storage/lmgr.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
@@ -130,6 +131,39 @@ kv_plan_foreign_modify(PlannerInfo *root, ModifyTable *plan, Index rtindex, int 
 					  makeBoolean(true));
 }
 
+static Oid	hidden = InvalidOid;	/* a table that seems to have no indexes */
+
+/*
+ * Core opens the indexes of a target, and prepares unique ones for ON CONFLICT, which some versions
+ * can do for B-trees only.  So it must find none.  As a direct target has its array already, core
+ * does not open it.  The indexes of a partition are opened before we are told of it: there the
+ * table seems to have none between IsForeignRelUpdatable and BeginForeignInsert.  Other callers of
+ * IsForeignRelUpdatable have not locked the table for writing.
+ */
+static void
+hide_indexes(Relation rel)
+{
+	if (rel->rd_rel->relhasindex && CheckRelationLockedByMe(rel, RowExclusiveLock, true))
+	{
+		rel->rd_rel->relhasindex = false;
+		hidden = RelationGetRelid(rel);
+	}
+}
+
+static void
+show_indexes(ResultRelInfo *rinfo)
+{
+	Relation	rel = rinfo->ri_RelationDesc;
+
+	if (hidden == RelationGetRelid(rel))
+	{
+		rel->rd_rel->relhasindex = true;
+		hidden = InvalidOid;
+	}
+	if (rel->rd_rel->relhasindex && rinfo->ri_IndexRelationDescs == NULL)
+		rinfo->ri_IndexRelationDescs = palloc0(sizeof(Relation));
+}
+
 static KvModifyState *
 create_state(ModifyTableState *mtstate, ResultRelInfo *rinfo)
 {
@@ -178,6 +212,7 @@ kv_begin_foreign_modify(ModifyTableState *mtstate, ResultRelInfo *rinfo,
 	KvModifyState *state;
 	List	   *tlist;
 
+	show_indexes(rinfo);
 	if (eflags & EXEC_FLAG_EXPLAIN_ONLY)
 		return;
 
@@ -210,6 +245,7 @@ kv_begin_foreign_insert(ModifyTableState *mtstate, ResultRelInfo *rinfo)
 {
 	KvModifyState *state;
 
+	show_indexes(rinfo);
 	if (rinfo->ri_FdwState != NULL)
 		return;
 	state = create_state(mtstate, rinfo);
@@ -503,6 +539,7 @@ kv_exec_foreign_truncate(List *rels, DropBehavior behavior, bool restart_seqs)
 static int
 kv_is_foreign_rel_updatable(Relation rel)
 {
+	hide_indexes(rel);
 	return (1 << CMD_INSERT) | (1 << CMD_UPDATE) | (1 << CMD_DELETE);
 }
 

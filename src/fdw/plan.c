@@ -48,6 +48,10 @@
 /* Sets of outer relations tried for parameterised paths. */
 #define KV_MAX_OUTER_SETS		16
 
+static KV_RELATION_INFO_HOOK_TYPE previous_relation_info = NULL;
+
+static void kv_get_foreign_rel_size(PlannerInfo *root, RelOptInfo *baserel, Oid foreigntableid);
+
 /*
  * The value that tell() returns for the table's store: 0 if there is none, -1 if it is not
  * known now.
@@ -105,13 +109,16 @@ value_width(Oid relid)
 /*
  * Tell the planner that the key is unique, by means of a unique index that does not exist.  It
  * is hypothetical, so it is never opened; it has no access method, so it is never scanned.  Row
- * estimates of joins and the executor's "inner unique" shortcut depend on it.
+ * estimates of joins, their removal, and the executor's "inner unique" shortcut depend on it.  It
+ * takes the place of the catalog's index of a primary key, whose operator class tells nothing.
  */
 static void
-add_unique_index(RelOptInfo *rel, const KvTable *table)
+set_unique_index(RelOptInfo *rel, const KvTable *table)
 {
 	IndexOptInfo *index = makeNode(IndexOptInfo);
 	int			nkeys = table->nkeys;
+
+	rel->indexlist = NIL;
 
 	index->rel = rel;
 	index->pages = 1;
@@ -138,7 +145,27 @@ add_unique_index(RelOptInfo *rel, const KvTable *table)
 	index->unique = true;
 	index->immediate = true;
 	index->hypothetical = true;
-	rel->indexlist = lappend(rel->indexlist, index);
+	rel->indexlist = list_make1(index);
+}
+
+/* Core has set up a relation of a query. */
+static void
+relation_info(KV_RELATION_INFO_PARAMS)
+{
+	const RangeTblEntry *table = root->simple_rte_array[rel->relid];
+
+	if (previous_relation_info)
+		previous_relation_info(KV_RELATION_INFO_ARGS);
+	if (table->rtekind == RTE_RELATION && !table->inh && rel->fdwroutine != NULL &&
+		rel->fdwroutine->GetForeignRelSize == kv_get_foreign_rel_size)
+		set_unique_index(rel, kv_table_get_by_oid(table->relid));
+}
+
+void
+kv_plan_init(void)
+{
+	previous_relation_info = KV_RELATION_INFO_HOOK;
+	KV_RELATION_INFO_HOOK = relation_info;
 }
 
 static void
@@ -175,7 +202,6 @@ kv_get_foreign_rel_size(PlannerInfo *root, RelOptInfo *baserel,
 	baserel->pages = (BlockNumber)
 		Min(MaxBlockNumber, 1 + baserel->tuples * info->width / BLCKSZ);
 
-	add_unique_index(baserel, info->table);
 	set_baserel_size_estimates(root, baserel);
 
 	match = kv_match_key(root, baserel, info->table, baserel->baserestrictinfo);

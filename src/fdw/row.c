@@ -15,6 +15,7 @@
 #include "executor/executor.h"
 #include "executor/nodeModifyTable.h"
 #include "storage/predicate.h"
+#include "utils/lsyscache.h"
 #include "utils/snapmgr.h"
 
 #include "compat.h"
@@ -114,7 +115,10 @@ kv_modify_check_row(KvModifyState *state, EState *estate, ResultRelInfo *rinfo,
 char *
 kv_modify_constraint_name(Relation rel)
 {
-	return makeObjectName(RelationGetRelationName(rel), NULL, "pkey");
+	Oid			index = kv_primary_key(rel);
+	char	   *name = OidIsValid(index) ? get_rel_name(index) : NULL;
+
+	return name != NULL ? name : makeObjectName(RelationGetRelationName(rel), NULL, "pkey");
 }
 
 void

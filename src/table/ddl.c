@@ -11,7 +11,7 @@
  *    if there are any.  The user must be allowed to put values into the tablespace
  *    (tablespace.c).
  *  - A column was added, or its type changed.  The key must be valid, but the option may name a
- *    missing column until it is set: renaming a key column takes two statements.
+ *    missing column until it is set.
  *  - A column was added, or a stored generated one has a new expression.  Existing rows get the
  *    default, or the new value (added.c).
  *  - A column's type was changed otherwise.  Values are cast, or must fit it (added.c).
@@ -26,6 +26,8 @@
  *    and where they are (server.c).
  *
  * Before CREATE FOREIGN TABLE is executed, options of the server are added to it (server.c).
+ * PRIMARY KEY is taken off it and off ALTER TABLE (primarykey.c).  Where a column is renamed,
+ * options name it by its new name, and where the owner changes, indexes follow.
  *
  * pg_upgrade creates tables as they were, step by step, so only columns that cannot be
  * transferred are refused there.  Each table may have data, which pg_upgrade does not transfer,
@@ -39,12 +41,14 @@
 #include "access/htup_details.h"
 #include "access/relation.h"
 #include "access/xact.h"
+#include "catalog/index.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_constraint.h"
 #include "catalog/pg_foreign_server.h"
 #include "catalog/pg_foreign_table.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_type.h"
+#include "commands/defrem.h"
 #include "foreign/foreign.h"
 #include "miscadmin.h"
 #include "tcop/utility.h"
@@ -67,6 +71,7 @@ typedef enum KvNoteKind
 	KV_NOTE_ADDED,				/* a column */
 	KV_NOTE_COLUMN,
 	KV_NOTE_KEY_DROPPED,
+	KV_NOTE_TABLE,				/* its owner, say */
 
 	/* relid is that of a constraint, of a table with a new parent, of a type, or of a relation */
 	KV_NOTE_CONSTRAINT,
@@ -81,7 +86,7 @@ typedef struct KvNote
 	KvNoteKind	kind;
 	Oid			relid;
 	AttrNumber	attnum;
-	NameData	column;			/* KV_NOTE_KEY_DROPPED: its name */
+	NameData	column;			/* KV_NOTE_COLUMN, KV_NOTE_KEY_DROPPED: its name before */
 	KvRetyped	before;			/* KV_NOTE_COLUMN: its type before */
 	List	   *options;		/* KV_NOTE_SERVER: its options before */
 	int			depth;			/* of calls of ProcessUtility */
@@ -101,7 +106,7 @@ add_note(KvNoteKind kind, Oid relid, AttrNumber attnum)
 	note->kind = kind;
 	note->relid = relid;
 	note->attnum = attnum;
-	if (kind == KV_NOTE_KEY_DROPPED)
+	if (kind == KV_NOTE_COLUMN || kind == KV_NOTE_KEY_DROPPED)
 		namestrcpy(&note->column, get_attname(relid, attnum, false));
 	if (kind == KV_NOTE_COLUMN)
 	{
@@ -140,6 +145,9 @@ kv_ddl_note(ObjectAccessType access, Oid classid, Oid objectid, int subid)
 		return;
 	if (access == OAT_POST_CREATE && subid == 0)
 		add_note(KV_NOTE_CREATED, objectid, 0);
+	else if (access == OAT_POST_ALTER && subid == 0 &&
+			 get_rel_relkind(objectid) == RELKIND_FOREIGN_TABLE)
+		add_note(KV_NOTE_TABLE, objectid, 0);
 	else if ((access == OAT_POST_CREATE || access == OAT_POST_ALTER) && subid > 0 &&
 			 get_rel_relkind(objectid) == RELKIND_FOREIGN_TABLE)
 		add_note(access == OAT_POST_CREATE ? KV_NOTE_ADDED : KV_NOTE_COLUMN, objectid, subid);
@@ -199,10 +207,21 @@ look_at_key(Relation rel, bool is_new)
 {
 	KvTable    *table = kv_table_get(rel);
 
+	kv_primary_key_check(rel, table);
 	if (is_new)
 		tell_order(table);
 	if (kv_engine_ready())
 		kv_table_fit_key(rel);
+}
+
+/* If a column was renamed, have the options name it so that it stays what it is. */
+static void
+follow_rename(const KvNote *note)
+{
+	char	   *name = get_attname(note->relid, note->attnum, true);
+
+	if (name != NULL && strcmp(name, NameStr(note->column)) != 0)
+		kv_options_follow_rename(note->relid, NameStr(note->column), name);
 }
 
 static void
@@ -220,9 +239,12 @@ look_at(const KvNote *note)
 			kv_upgrade_arrive(note->relid);
 		return;
 	}
+	if (note->kind == KV_NOTE_COLUMN)
+		follow_rename(note);
 	rel = try_relation_open(note->relid, AccessShareLock);
 	if (rel == NULL)
 		return;
+	kv_index_follow_owner(rel);
 	if (note->kind == KV_NOTE_CREATED || note->kind == KV_NOTE_OPTIONS)
 	{
 		kv_server_hold(note->relid);
@@ -613,14 +635,44 @@ tell_values(void *detail)
 			"again.");
 }
 
-/* The statement with the options that a server has for the table that it creates. */
+/* Does an index that LIKE copies from one of our tables to another table need another method? */
+static bool
+is_copied_index(const Node *statement)
+{
+	const IndexStmt *index = (const IndexStmt *) statement;
+
+	return IsA(statement, IndexStmt) && index->transformed && OidIsValid(kv_index_am()) &&
+		get_index_am_oid(index->accessMethod, true) == kv_index_am();
+}
+
+/*
+ * The statement to execute: with the options that a server has for the table that it creates, and
+ * without what core would refuse.
+ */
 static PlannedStmt *
 complete(PlannedStmt *pstmt)
 {
-	if (!IsA(pstmt->utilityStmt, CreateForeignTableStmt) || IsBinaryUpgrade)
+	Node	   *statement = pstmt->utilityStmt;
+	bool		alters = IsA(statement, AlterTableStmt) &&
+		kv_primary_key_concerns((AlterTableStmt *) statement);
+
+	kv_index_check_statement(statement);
+	if (!alters && !IsA(statement, CreateForeignTableStmt) && !is_copied_index(statement))
 		return pstmt;
 	pstmt = copyObject(pstmt);	/* it may be a cached plan's */
-	kv_server_complete((CreateForeignTableStmt *) pstmt->utilityStmt);
+	statement = pstmt->utilityStmt;
+	if (IsA(statement, CreateForeignTableStmt))
+	{
+		if (!IsBinaryUpgrade)
+			kv_server_complete((CreateForeignTableStmt *) statement);
+		kv_primary_key_take_create((CreateForeignTableStmt *) statement);
+	}
+	else if (IsA(statement, IndexStmt))
+		((IndexStmt *) statement)->accessMethod = pstrdup(DEFAULT_INDEX_TYPE);
+	else if (kv_primary_key_make_carried((AlterTableStmt *) statement))
+		return NULL;
+	else
+		kv_primary_key_take_alter((AlterTableStmt *) statement);
 	return pstmt;
 }
 
@@ -630,6 +682,7 @@ process_utility(PlannedStmt *pstmt, const char *query, bool read_only,
 				QueryEnvironment *environment, DestReceiver *dest, QueryCompletion *completion)
 {
 	ErrorContextCallback values = {.previous = error_context_stack, .callback = tell_values};
+	KvNewPrimaryKey *outer = kv_primary_key_begin();
 
 	depth++;
 	PG_TRY();
@@ -644,7 +697,9 @@ process_utility(PlannedStmt *pstmt, const char *query, bool read_only,
 		}
 		if (values.arg != NULL)
 			error_context_stack = &values;
-		if (previous_utility)
+		if (completed == NULL)
+			;					/* it was executed already */
+		else if (previous_utility)
 			previous_utility(completed, query, read_only, context, params, environment, dest,
 							 completion);
 		else
@@ -660,6 +715,7 @@ process_utility(PlannedStmt *pstmt, const char *query, bool read_only,
 	}
 	PG_FINALLY();
 	{
+		kv_primary_key_end(outer);
 		depth--;
 	}
 	PG_END_TRY();

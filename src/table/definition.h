@@ -29,7 +29,15 @@ typedef struct KvRetyped
 	Oid			collation;
 } KvRetyped;
 
+/* ---- option.c ---- */
+/*
+ * A column was renamed: if the table's options "key" and "memcached_columns" name it, they name it
+ * as it is called now.
+ */
+extern void kv_options_follow_rename(Oid relid, const char *was, const char *name);
+
 /* ---- server.c ---- */
+extern bool kv_server_is_ours(const char *name);	/* false if there is none of that name */
 /*
  * Before CREATE FOREIGN TABLE: adds to the statement the options "wal" and "tablespace" of the
  * server, if it is ours and has them, and the statement has not.  Locks the server until COMMIT.
@@ -148,5 +156,40 @@ extern void kv_rowtype_require_unused(Oid relid);
  * for a column that cannot be transferred.
  */
 extern void kv_upgrade_arrive(Oid relid);
+
+/* ---- primarykey.c ---- */
+/* The access method of indexes of kvfdw tables, or InvalidOid. */
+extern Oid	kv_index_am(void);
+/* 42P16 if the table has a primary key that is not its key, which may just have been changed. */
+extern void kv_primary_key_check(Relation rel, const KvTable *table);
+/* Gives the indexes of a table to the table's owner, which PostgreSQL does for heap only. */
+extern void kv_index_follow_owner(Relation rel);
+/* 0A000 for a statement that would build one of our indexes, which core might not survive. */
+extern void kv_index_check_statement(Node *statement);
+
+/* A primary key that the statement is going to make which is being executed. */
+typedef struct KvNewPrimaryKey KvNewPrimaryKey;
+/* Before a statement is executed: returns what is to be passed to kv_primary_key_end. */
+extern KvNewPrimaryKey *kv_primary_key_begin(void);
+/* After the statement, also after an ERROR. */
+extern void kv_primary_key_end(KvNewPrimaryKey *outer);
+/*
+ * Take PRIMARY KEY off a copy of CREATE FOREIGN TABLE if the table will be ours.  It is made when
+ * core executes the statement.  ERROR: 0A000, 42P16, 42701.
+ */
+extern void kv_primary_key_take_create(CreateForeignTableStmt *statement);
+/* Does take_alter or make_carried have anything to do with the statement? */
+extern bool kv_primary_key_concerns(const AlterTableStmt *statement);
+/*
+ * Take PRIMARY KEY off a copy of ALTER TABLE if the table is ours, and lock the table.  It is made
+ * when core executes the statement, as is one that it drops to alter a type.  ERROR: as
+ * take_create; 42501.
+ */
+extern void kv_primary_key_take_alter(AlterTableStmt *statement);
+/*
+ * Make the primary key of a table that was just created, if this is the statement for it.  Returns
+ * true if nothing is left of the statement.
+ */
+extern bool kv_primary_key_make_carried(AlterTableStmt *statement);
 
 #endif							/* KV_TABLE_DEFINITION_H */

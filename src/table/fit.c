@@ -270,8 +270,11 @@ kv_fit_generated(List **fits, Oid relid, AttrNumber attnum)
 void
 kv_fit_not_null(List **fits, Oid relid, AttrNumber attnum)
 {
-	KvTableFit *fit = fit_of(fits, relid);
+	KvTableFit *fit;
 
+	if (kv_is_key_column(relid, attnum))
+		return;					/* no row has NULL there */
+	fit = fit_of(fits, relid);
 	fit->not_null = list_append_unique_int(fit->not_null, attnum);
 }
 

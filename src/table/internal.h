@@ -40,6 +40,7 @@ extern bool kv_is_key_column(Oid relid, AttrNumber attnum);
 /* ---- table.c ---- */
 extern bool kv_has_key_candidate(Relation rel); /* a column that could be part of a key */
 extern bool kv_is_handler(Oid function);	/* does it belong to this library? */
+extern bool kv_is_index_handler(Oid function);	/* as kv_is_handler, of access methods */
 
 /* ---- tablespace.c ---- */
 /* The tablespace of a table's values, InvalidOid: the data directory. */

@@ -8,11 +8,15 @@
 
 #include "access/htup_details.h"
 #include "access/reloptions.h"
+#include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/pg_foreign_server.h"
 #include "catalog/pg_foreign_table.h"
 #include "commands/defrem.h"
+#include "commands/event_trigger.h"
+#include "commands/tablecmds.h"
 #include "foreign/foreign.h"
+#include "nodes/makefuncs.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
@@ -20,6 +24,7 @@
 #include "utils/varlena.h"
 
 #include "compat.h"
+#include "table/definition.h"
 #include "table/internal.h"
 #include "table/table.h"
 
@@ -418,6 +423,56 @@ const char *
 kv_table_option(Oid relid, const char *name)
 {
 	return kv_option_value(kv_table_options(relid), name);
+}
+
+/* The value of an option that lists columns, with another name for one of them; NULL: as it is. */
+static char *
+rename_in_list(const char *value, const char *was, const char *name)
+{
+	StringInfoData list;
+	List	   *names;
+	bool		found = false;
+	ListCell   *cell;
+
+	if (value == NULL || !SplitIdentifierString(pstrdup(value), ',', &names))
+		return NULL;
+	initStringInfo(&list);
+	foreach(cell, names)
+	{
+		bool		is_it = strcmp(lfirst(cell), was) == 0;
+
+		found |= is_it;
+		appendStringInfo(&list, foreach_current_index(cell) == 0 ? "%s" : ", %s",
+						 quote_identifier(is_it ? name : lfirst(cell)));
+	}
+	return found ? list.data : NULL;
+}
+
+void
+kv_options_follow_rename(Oid relid, const char *was, const char *name)
+{
+	static const char *const lists[] = {"key", "memcached_columns"};
+	List	   *options = NIL;
+	AlterTableCmd *command;
+
+	for (int i = 0; i < lengthof(lists); i++)
+	{
+		char	   *value = rename_in_list(kv_table_own_option(relid, lists[i]), was, name);
+
+		if (value != NULL)
+			options = lappend(options, makeDefElemExtended(NULL, pstrdup(lists[i]),
+														   (Node *) makeString(value),
+														   DEFELEM_SET, -1));
+	}
+	if (options == NIL)
+		return;
+	command = makeNode(AlterTableCmd);
+	command->subtype = AT_GenericOptions;
+	command->def = (Node *) options;
+	EventTriggerAlterTableStart((Node *) command);
+	AlterTableInternal(relid, list_make1(command), false);
+	EventTriggerAlterTableEnd();
+	CommandCounterIncrement();
 }
 
 bool

@@ -69,6 +69,14 @@ our_server(Oid serverid)
 	return OidIsValid(handler) && kv_is_handler(handler) ? server : NULL;
 }
 
+bool
+kv_server_is_ours(const char *name)
+{
+	Oid			serverid = get_foreign_server_oid(name, true);
+
+	return OidIsValid(serverid) && our_server(serverid) != NULL;
+}
+
 void
 kv_server_complete(CreateForeignTableStmt *statement)
 {

@@ -32,6 +32,7 @@
 #include "table/table.h"
 
 #define HANDLER_SYMBOL		"kvfdw_handler"
+#define INDEX_HANDLER_SYMBOL "kvfdw_index_handler"
 #define LIBRARY_NAME		"kvfdw"
 
 typedef struct CacheEntry
@@ -448,8 +449,9 @@ kv_table_get_by_oid(Oid relid)
 
 /* ---- which tables are ours ---- */
 
-bool
-kv_is_handler(Oid function)
+/* Is a function this one of this library? */
+static bool
+is_function(Oid function, const char *symbol)
 {
 	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
 	bool		ours = false;
@@ -460,7 +462,7 @@ kv_is_handler(Oid function)
 		return false;
 
 	datum = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_prosrc, &isnull);
-	if (!isnull && strcmp(TextDatumGetCString(datum), HANDLER_SYMBOL) == 0)
+	if (!isnull && strcmp(TextDatumGetCString(datum), symbol) == 0)
 	{
 		datum = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_probin, &isnull);
 		if (!isnull)
@@ -475,6 +477,18 @@ kv_is_handler(Oid function)
 	}
 	ReleaseSysCache(tuple);
 	return ours;
+}
+
+bool
+kv_is_handler(Oid function)
+{
+	return is_function(function, HANDLER_SYMBOL);
+}
+
+bool
+kv_is_index_handler(Oid function)
+{
+	return is_function(function, INDEX_HANDLER_SYMBOL);
 }
 
 bool

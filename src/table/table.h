@@ -290,6 +290,14 @@ extern bool kv_probe_read(const KvProbe *probe, KvForm form, const char *value, 
 extern void kv_tuple_store(const KvTable *table, const KvRow *row,
 						   bool want_value, TupleTableSlot *slot);
 
+/* ---- primarykey.c ---- */
+/* The index of a table's primary key, or InvalidOid.  The table may be any. */
+extern Oid	kv_primary_key(Relation rel);
+/* Raise 0A000: an index of this name cannot be built. */
+KV_NORETURN extern void kv_index_raise_rebuild(const char *name);
+/* Called by the object access hook: options of a table were set. */
+extern void kv_primary_key_options_set(Oid relid);
+
 /* ---- ddl.c ---- */
 extern void kv_ddl_init(void);	/* in _PG_init: the hook of utility statements */
 /*

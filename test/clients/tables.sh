@@ -6,7 +6,7 @@ tables()
 		if [ "$kind" = heap ]; then
 			echo "CREATE TABLE $1 ($2, PRIMARY KEY ($3));"
 		else
-			echo "CREATE FOREIGN TABLE $1 ($2) SERVER kvfdw OPTIONS (key '$3');"
+			echo "CREATE FOREIGN TABLE $1 ($2, PRIMARY KEY ($3)) SERVER kvfdw;"
 		fi
 	}
 	local kind=$1

@@ -112,12 +112,12 @@ ok((all { ($has_it{$_} // 0) > 1 } keys %several), 'columns of several views');
 my ($kinds) = map { $_->[3] } grep { $_->[0] eq '`kind`' } rows($objects, 'kvfdw_stat_io');
 is_deeply([ names($kinds) ], [ map { $_->[0] } @{ask('SELECT kind FROM kvfdw_stat_io')} ], 'kinds of kvfdw_stat_io');
 
-# without the types of defaults; handler and validator are the wrapper's; kvfdw_stat_get_* are named in the text, each by its view
+# without the types of defaults; handlers and validator are the wrapper's and the access method's; kvfdw_stat_get_* are named in the text, each by its view
 my @functions = @{ask("SELECT format('%s(%s)', proname, regexp_replace(regexp_replace(pg_get_function_arguments(p.oid), '(, )?OUT .*', ''), '::[a-z_]+(\\[\\])?', '', 'g')), CASE WHEN proretset THEN 'rows of ' ||
 		(SELECT string_agg(format('%s (%s)', name, format_type(type, NULL)), ', ' ORDER BY n) FROM unnest(proargnames, proallargtypes, proargmodes)
 			WITH ORDINALITY a (name, type, mode, n) WHERE mode IN ('o', 't'))
 		ELSE pg_get_function_result(p.oid) END, has_function_privilege('public', p.oid, 'EXECUTE')
-	FROM pg_proc p, $members = 'pg_proc'::regclass WHERE p.oid = d.objid AND proname NOT IN ('kvfdw_handler', 'kvfdw_validator') ORDER BY 1::text")};
+	FROM pg_proc p, $members = 'pg_proc'::regclass WHERE p.oid = d.objid AND proname NOT IN ('kvfdw_handler', 'kvfdw_index_handler', 'kvfdw_validator') ORDER BY 1::text")};
 my @get = map { "$_()" =~ s/^kvfdw_stat_/kvfdw_stat_get_/r } @views;
 is_deeply([ sort grep { /^kvfdw_stat_get_/ } map { $_->[0] } @functions ], [ sort @get ], 'each view has its function');
 ok((all { index($objects, "`$_`") >= 0 } @get), 'which the reference names');
@@ -128,7 +128,7 @@ is(lines(sort { $a->[0] cmp $b->[0] } @documented), lines(sort { $a->[0] cmp $b-
 # ---- comments ----
 
 is(lines(@{ask("SELECT pg_describe_object(d.classid, d.objid, d.objsubid) FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'kvfdw' AND d.deptype = 'e'
-		WHERE d.classid IN ('pg_class'::regclass, 'pg_proc'::regclass, 'pg_foreign_data_wrapper'::regclass, 'pg_foreign_server'::regclass)
+		WHERE d.classid IN ('pg_class'::regclass, 'pg_proc'::regclass, 'pg_foreign_data_wrapper'::regclass, 'pg_foreign_server'::regclass, 'pg_am'::regclass, 'pg_opclass'::regclass, 'pg_opfamily'::regclass)
 		AND NOT EXISTS (SELECT FROM pg_description c WHERE c.classoid = d.classid AND c.objoid = d.objid AND c.objsubid = 0)
 	UNION ALL SELECT format('%s.%s', attrelid::regclass, attname) FROM pg_attribute a JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = attrelid AND d.deptype = 'e'
 		JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'kvfdw' WHERE attnum > 0 AND col_description(attrelid, attnum) IS NULL ORDER BY 1")}), "\n", 'every object has a comment');
