@@ -199,6 +199,12 @@ public class Jdbc {
 		try (ResultSet r = c.getMetaData().getColumns(null, "public", "item", null)) {
 			while (r.next()) show(r.getString("COLUMN_NAME"), r.getInt("DATA_TYPE"), r.getString("TYPE_NAME"), r.getInt("COLUMN_SIZE"), r.getInt("NULLABLE"), r.getString("COLUMN_DEF"));
 		}
+		try (ResultSet r = c.getMetaData().getPrimaryKeys(null, "public", "item")) {
+			while (r.next()) show(r.getString("COLUMN_NAME"), r.getInt("KEY_SEQ"), r.getString("PK_NAME"));
+		}
+		try (ResultSet r = c.getMetaData().getIndexInfo(null, "public", "item", true, true)) {
+			while (r.next()) show(r.getString("INDEX_NAME"), r.getString("COLUMN_NAME"), r.getBoolean("NON_UNIQUE"), r.getInt("ORDINAL_POSITION"));
+		}
 		try (Statement s = c.createStatement(); ResultSet r = s.executeQuery("SELECT id, owner, balance FROM account LIMIT 0")) {
 			ResultSetMetaData m = r.getMetaData();
 			for (int i = 1; i <= 3; i++) show(m.getColumnName(i), m.getTableName(i), m.isNullable(i), m.getPrecision(i), m.getScale(i), m.isAutoIncrement(i));

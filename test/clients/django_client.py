@@ -178,7 +178,11 @@ other.close()
 section('inspectdb')
 out = io.StringIO()
 call_command('inspectdb', 'account', 'job', 'typed', stdout=out, include_views=True)
-print('\n'.join(line for line in out.getvalue().splitlines() if not line.startswith('#') and 'primary_key' not in line and 'managed' not in line and ' id = ' not in line and ' k = ' not in line))
+print('\n'.join(line for line in out.getvalue().splitlines() if not line.startswith('#') and 'managed' not in line))
+
+with connection.cursor() as cursor:
+    show([connection.introspection.get_primary_key_columns(cursor, t) for t in ('account', 'item', 'job')])
+    show([(n, c['columns'], c['primary_key'], c['unique']) for n, c in connection.introspection.get_constraints(cursor, 'item').items() if c['primary_key']])
 
 section('upsert')
 put = dict(update_conflicts=True, unique_fields=['name'], update_fields=['n'])

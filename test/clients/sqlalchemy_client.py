@@ -167,6 +167,8 @@ section('what the inspector says')
 i = inspect(engine)
 show([(c['name'], str(c['type']), c['nullable'], c['default']) for t in ('account', 'item', 'job') for c in i.get_columns(t)])
 show([i.has_table(t) for t in ('account', 'nothing')], [c['name'] for c in i.get_check_constraints('account')])
+show([i.get_pk_constraint(t) for t in ('account', 'item', 'job')], [[x['name'] for x in i.get_indexes(t)] for t in ('account', 'item')])
+show([c.name for c in Table('item', MetaData(), autoload_with=engine).primary_key])
 
 section('upsert')
 up = pg_insert(counter)
