@@ -306,8 +306,7 @@ COMMENT ON COLUMN kvfdw_stat_tables.relocated_reads IS
 COMMENT ON COLUMN kvfdw_stat_tables.compactions IS 'Compactions of a shard.';
 COMMENT ON COLUMN kvfdw_stat_tables.moved_bytes IS 'Values that compactions have moved (in bytes).';
 COMMENT ON COLUMN kvfdw_stat_tables.unsorted_bytes IS
-	'Part of live_bytes that no compaction has put in key order. The values may be in key order '
-	'nevertheless.';
+	'Part of live_bytes that was neither put in key order nor found to be in it, or in stretches.';
 COMMENT ON COLUMN kvfdw_stat_tables.space_waits IS
 	'Waits of writers for a compaction, each for a write buffer or a large value.';
 COMMENT ON COLUMN kvfdw_stat_tables.space_limit IS
@@ -366,7 +365,7 @@ COMMENT ON COLUMN kvfdw_stat_shards.value_file_bytes IS
 COMMENT ON COLUMN kvfdw_stat_shards.live_bytes IS
 	'Estimate of the bytes of live values among value_file_bytes.';
 COMMENT ON COLUMN kvfdw_stat_shards.unsorted_bytes IS
-	'Part of live_bytes that no compaction has put in key order.';
+	'Part of live_bytes that was neither put in key order nor found to be in it, or in stretches.';
 COMMENT ON COLUMN kvfdw_stat_shards.memtable_bytes IS
 	'Shared memory that its memtables have now (in bytes).';
 COMMENT ON COLUMN kvfdw_stat_shards.runs IS 'Run files of the shard now.';

@@ -46,6 +46,7 @@
 #define KV_GROUP		16		/* number of windows that are read in one batch */
 #define KV_HELD_NAP_MS	5
 #define KV_IDLE_NAP_MS	1000
+#define KV_NEAR			4		/* scans are near each other up to so many looks ahead */
 #define KV_EXACT_REACH	256		/* maximum number of spans that are checked one by one */
 
 StaticAssertDecl(KV_WINDOW_BLOCKS <= 64, "a bit for each block of a window");
@@ -114,17 +115,40 @@ compute_reach(const KvWindowScan *scan)
 	return Min(n + budget / Max(size, 1), KV_FAR - 1);
 }
 
+/* Is scan number i, which looks ahead for blocks, near one with a smaller number? */
+static bool
+is_near_another(int i, TimestampTz now)
+{
+	const KvWindowScan *scan = &kv_window_scans[i];
+
+	for (int n = 0; n < i; n++)
+	{
+		const KvWindowScan *other = &kv_window_scans[n];
+		uint64		reach = Max(scan->until - scan->at, other->until - other->at);
+
+		if (other->wants_blocks && other->cache_id == scan->cache_id &&
+			other->shard == scan->shard && other->down == scan->down &&
+			scan->at < other->at + KV_NEAR * reach && other->at < scan->at + KV_NEAR * reach &&
+			kv_window_scan_is_live(other, now))
+			return true;
+	}
+	return false;
+}
+
 static void
 compute_reaches(TimestampTz now)
 {
-	kv_window_cache->nblock_scans = 0;
+	kv_window_cache->nblock_scans = kv_window_cache->nblock_groups = 0;
 	for (int i = 0; i < kv_window_cache->scans_used; i++)
 	{
 		const KvWindowScan *scan = &kv_window_scans[i];
 		const KvWindowScan *previous = i > 0 ? &kv_window_scans[i - 1] : NULL;
 
-		kv_window_cache->nblock_scans += scan->wants_blocks && scan->position != 0 &&
-			kv_window_scan_is_live(scan, now);
+		if (scan->wants_blocks && scan->position != 0 && kv_window_scan_is_live(scan, now))
+		{
+			kv_window_cache->nblock_scans++;
+			kv_window_cache->nblock_groups += !is_near_another(i, now);
+		}
 		if (scan->wants_blocks || !kv_window_scan_is_live(scan, now))
 			reach[i] = 0;
 		else if (previous != NULL && kv_window_scan_is_live(previous, now) &&

@@ -124,18 +124,25 @@ typedef struct KvTaken
 	uint64		stamp;
 } KvTaken;
 
-/* Notes which window a block was taken from, and counts it if others asked for it. */
+/*
+ * Notes which window a block was taken from.  Counts the window if others asked for it: one with
+ * parts when its first part is found, or one with single blocks by its stamp.
+ */
 static void
-note_met(KvWindowReader *reader, const KvTaken *taken)
+note_met(KvWindowReader *reader, const KvWindowKey *key, const KvPlace *place, bool known,
+		 const KvTaken *taken)
 {
 	bool		others = taken->wanted_by != reader->id;
 
 	if (reader->nmet < KV_READER_MET)
-		reader->met[reader->nmet++] = taken->stamp;
+		reader->met[reader->nmet] = taken->stamp;
+	reader->nmet++;
 	reader->nothers += others;
-	if (!others || taken->stamp <= reader->counted)
+	if (!others ||
+		(key->nblocks > 1 ? known || place->slot > 0 : taken->stamp <= reader->counted))
 		return;
-	reader->counted = taken->stamp;
+	if (key->nblocks == 1)
+		reader->counted = taken->stamp;
 	reader->stats->windows_hit++;
 	kv_window_count(KV_RANGE_HITS, 1);
 }
@@ -212,7 +219,7 @@ copy_part(KvPlace place, const KvWindowKey *key, uint32 from, uint32 len, char *
 		return KV_COMING;
 	pg_read_barrier();
 	if (window->span.cache_id != key->cache_id || place.slot >= window->nblocks ||
-		kv_window_is_single(window) != (key->nblocks == 1) ||
+		window->unit != key->nblocks ||
 		*kv_window_block(place.window, place.slot) != key->block)
 		return KV_ABSENT;
 	*taken = (KvTaken) {window->len, window->wanted_by, window->stamp};
@@ -247,8 +254,8 @@ take_part(KvWindowReader *reader, const KvWindowKey *key, KvPlace *place, uint32
 		if (!known && !kv_window_look(key, place, &coming))
 			return KV_ABSENT;
 		take = copy_part(*place, key, from, len, into, &taken);
-		if (take == KV_TAKEN && key->nblocks == 1)
-			note_met(reader, &taken);
+		if (take == KV_TAKEN && key->nblocks < KV_WINDOW_BLOCKS)
+			note_met(reader, key, place, known, &taken);
 		else if (take == KV_TAKEN && !known)
 			note_piece(reader, &taken, waited);
 		else if (take == KV_SHORT &&
@@ -300,7 +307,7 @@ is_on_its_way(KvWindowReader *reader, KvAwaited *what, bool *hope)
 	*hope = found && !coming;
 	if (*hope)
 		return false;
-	if (what->key.nblocks == 1)
+	if (what->key.nblocks < KV_WINDOW_BLOCKS)
 	{
 		/* a block that is absent could not be read, and others of the store can */
 		*hope = !found;
@@ -332,7 +339,7 @@ sleep_until_there(KvWindowReader *reader, void *arg)
 	uint64		loads = 0;
 	bool		hope;
 
-	if (what->key.nblocks == 1)
+	if (what->key.nblocks < KV_WINDOW_BLOCKS)
 		KV_STOP_POINT("block_window_waiting");
 	else
 		KV_STOP_POINT("range_waiting");
@@ -420,54 +427,145 @@ come_to(KvWindowReader *reader, const KvWindowKey *key)
 		kv_reader_come_to(reader, key->block / KV_WINDOW_BLOCKS / KV_SEGMENT_PIECES);
 }
 
-/* Is what could not be taken worth waiting for? */
+/* Is a part of a piece that could not be taken worth waiting for? */
 static bool
-may_come(KvWindowReader *reader, const KvWindowKey *key, KvTake take, KvAddress address, uint32 len)
+may_come(const KvWindowReader *reader, KvTake take, KvAddress address, uint32 len)
 {
-	if (key->nblocks == 1)
-		return take == KV_COMING;
-	if (take == KV_UNREADABLE || !was_asked_for(reader, address, len))
-		return false;
-	return come_to(reader, key);
+	return take != KV_UNREADABLE && was_asked_for(reader, address, len);
 }
 
-bool
-kv_reader_take(KvWindowReader *reader, KvAddress address, uint32 len, char *into)
+/* ---- parts ---- */
+
+#define KV_PART_PLACES	8192	/* of parts that a reader remembers; a power of 2 */
+
+/* The two entries of a part. */
+static int *
+part_entries(KvWindowReader *reader, uint64 part)
 {
-	bool		single = reader->wants_blocks;
-	uint32		size = single ? KV_BLOCK : KV_WINDOW_SIZE;	/* a power of 2 */
+	if (reader->parts == NULL)
+	{
+		reader->parts = MemoryContextAlloc(reader->context, KV_PART_PLACES * sizeof(int));
+		memset(reader->parts, -1, KV_PART_PLACES * sizeof(int));
+	}
+	return &reader->parts[(part + part / KV_PART_PLACES * 5) * 2 % KV_PART_PLACES];
+}
+
+/*
+ * Takes bytes out of a part, if it is in a window.  In most cases the reader knows where it found
+ * the part before; a window that has another one by now is recognized.
+ */
+static KvTake
+take_from_part(KvWindowReader *reader, const KvWindowKey *key, uint32 from, uint32 len, char *into)
+{
+	int		   *entries = part_entries(reader, key->block / KV_PART_BLOCKS);
 	KvPlace		place = {-1, 0};
+	KvTake		take;
+
+	for (int i = 0; i < 2 && place.window < 0; i++)
+	{
+		KvPlace		known = {entries[i] / KV_WINDOW_BLOCKS, entries[i] % KV_WINDOW_BLOCKS};
+
+		if (entries[i] >= 0 && *kv_window_block(known.window, known.slot) == key->block)
+			place = known;
+	}
+	take = take_part(reader, key, &place, from, len, into, false);
+	if (take == KV_TAKEN)
+	{
+		int			found = place.window * KV_WINDOW_BLOCKS + place.slot;
+
+		if (found != entries[0] && found != entries[1])
+		{
+			entries[1] = entries[0];
+			entries[0] = found;
+		}
+	}
+	return take;
+}
+
+/*
+ * Takes a value out of parts and single blocks.  Waits for those that are being loaded.
+ */
+static bool
+take_blocks(KvWindowReader *reader, KvAddress address, uint32 len, char *into)
+{
+	KvPlace		place = {-1, 0};
+	bool		waited = false;
+
+	while (len > 0)
+	{
+		uint32		from = address % KV_PART_SIZE;
+		uint32		part = Min(len, KV_PART_SIZE - from);
+		KvWindowKey key = kv_window_key(reader->cache_id, KV_PART_BLOCKS, address);
+		KvTake		take = kv_window_cache->nwith_parts == 0 ? KV_ABSENT :
+			take_from_part(reader, &key, from, part, into);
+
+		if (take == KV_ABSENT)
+		{
+			from = address % KV_BLOCK;
+			part = Min(len, KV_BLOCK - from);
+			key = kv_window_key(reader->cache_id, 1, address);
+			take = take_part(reader, &key, &place, from, part, into, false);
+			place.slot++;		/* where the next block is in most cases */
+		}
+		if (take == KV_TAKEN)
+		{
+			address += part;
+			into += part;
+			len -= part;
+			waited = false;
+			continue;
+		}
+		if (waited || take != KV_COMING || !await(reader, &key))
+			return false;
+		place.window = -1;
+		waited = true;
+	}
+	return true;
+}
+
+/* Takes a value out of pieces. */
+static bool
+take_pieces(KvWindowReader *reader, KvAddress address, uint32 len, char *into)
+{
 	uint32		done = 0;
 	bool		waited = false;
 
-	if (single && len > KV_BLOCK_WINDOW_VALUE)
-		return false;
 	while (done < len)
 	{
-		KvWindowKey key = kv_window_key(reader->cache_id, single, address + done);
-		int		   *seen = single ? NULL : seen_at(reader, key.block / KV_WINDOW_BLOCKS);
-		uint32		from = (address + done) & (size - 1);
-		uint32		part = Min(len - done, size - from);
-		KvTake		take;
+		KvWindowKey key = kv_window_key(reader->cache_id, KV_WINDOW_BLOCKS, address + done);
+		int		   *seen = seen_at(reader, key.block / KV_WINDOW_BLOCKS);
+		uint32		from = (address + done) % KV_WINDOW_SIZE;
+		uint32		part = Min(len - done, KV_WINDOW_SIZE - from);
+		KvPlace		place = {*seen, 0};
+		KvTake		take = take_part(reader, &key, &place, from, part, into + done, waited);
 
-		if (!single)
-			place = (KvPlace) {*seen, 0};
-		take = take_part(reader, &key, &place, from, part, into + done, waited);
 		if (take == KV_TAKEN)
 		{
-			if (!single)
-				*seen = place.window;
-			place.slot++;		/* where the next block is in most cases */
+			*seen = place.window;
 			done += part;
 			waited = false;
 			continue;
 		}
-		if (waited || !may_come(reader, &key, take, address + done, part) ||
+		if (waited || !may_come(reader, take, address + done, part) || !come_to(reader, &key) ||
 			!await(reader, &key))
 			return false;
 		waited = true;
 	}
 	return true;
+}
+
+bool
+kv_reader_take(KvWindowReader *reader, KvAddress address, uint32 len, char *into)
+{
+	bool		taken;
+
+	if (!reader->wants_blocks)
+		return take_pieces(reader, address, len, into);
+	if (len > KV_BLOCK_WINDOW_VALUE)
+		return false;
+	taken = take_blocks(reader, address, len, into);
+	reader->nmissed += !taken;
+	return taken;
 }
 
 void
@@ -494,16 +592,26 @@ kv_reader_view(const KvWindowReader *reader, KvAddress address, KvPieceView *vie
 void
 kv_reader_lose(KvWindowReader *reader, KvAddress address, uint32 len)
 {
+	static const int units[] = {1, KV_PART_BLOCKS};
 	KvAddress	end = address + len;
-	bool		single = reader->wants_blocks;
-	uint32		size = single ? KV_BLOCK : KV_WINDOW_SIZE;
 
-	for (address -= address % size; address < end; address += size)
+	for (int i = 0; i < lengthof(units) && reader->wants_blocks; i++)
 	{
-		KvWindowKey key = kv_window_key(reader->cache_id, single, address);
+		uint32		size = units[i] * KV_BLOCK;
+
+		for (KvAddress at = address - address % size; at < end; at += size)
+		{
+			KvWindowKey key = kv_window_key(reader->cache_id, units[i], at);
+
+			kv_window_lose(&key);
+		}
+	}
+	for (KvAddress at = address - address % KV_WINDOW_SIZE; at < end && !reader->wants_blocks;
+		 at += KV_WINDOW_SIZE)
+	{
+		KvWindowKey key = kv_window_key(reader->cache_id, KV_WINDOW_BLOCKS, at);
 
 		kv_window_lose(&key);
-		if (!single)
-			*seen_at(reader, address / KV_WINDOW_SIZE) = -1;
+		*seen_at(reader, at / KV_WINDOW_SIZE) = -1;
 	}
 }

@@ -16,6 +16,9 @@
 
 #define KV_WINDOW_SIZE	(256 * 1024)
 #define KV_WINDOW_BLOCKS (KV_WINDOW_SIZE / KV_BLOCK)
+#define KV_PART_BLOCKS	16
+#define KV_PART_SIZE	(KV_PART_BLOCKS * KV_BLOCK)
+#define KV_WINDOW_PARTS (KV_WINDOW_BLOCKS / KV_PART_BLOCKS)
 #define KV_SEGMENT_PIECES 16
 #define KV_SEGMENT_SIZE	((uint64) KV_SEGMENT_PIECES * KV_WINDOW_SIZE)
 #define KV_WHOLE		PG_UINT64_MAX	/* a segment number that stands for the whole shard */
@@ -98,9 +101,15 @@ typedef struct KvWindowReader
 	int64		spent;			/* time in us that it has waited for others, minus its work */
 
 	/* for block windows: */
+	int			step;			/* 1 or -1: direction of addresses in stretches of its keys */
+	int			together;		/* parts of a stretch loaded together; 0: single blocks */
+	KvExtent	unwritten;		/* addresses of values that are in no file yet */
+	int		   *parts;			/* where parts were found, or NULL; see part_at in reader.c */
+	bool		with_parts;		/* it has asked for parts since its last look ahead */
+	int			nmissed;		/* number of values of the last batch that were in no window */
 	TimestampTz held;			/* end of its last wait for windows; 0: never */
 	uint64		counted;		/* greatest counted stamp of a window that others asked for */
-	int			nmet;
+	int			nmet;			/* the first ones are in met */
 	int			nothers;		/* number of these that others asked for */
 	uint64	   *met;			/* stamps of the windows of this batch; [KV_READER_MET] */
 	/* KvWindowCache.block_loads + 1 when it left because nothing was loaded, or 0 */
@@ -165,26 +174,42 @@ extern void kv_reader_lose(KvWindowReader *reader, KvAddress address, uint32 len
 /*
  * ---- blockwindow.c ----
  *
- * Block windows have single blocks, for scans in key order of values that are stored in another
- * order and do not fit into the cache.  A scan looks ahead in the index and asks for the blocks
- * that it will need.  Workers read many missing blocks at a time, and scans that come to the same
- * keys a little later find them.  No lock is held on entry.
+ * Block windows have single blocks or parts, for scans in key order of values that are stored in
+ * another order and do not fit into the cache.  A scan looks ahead in the index and asks for the
+ * blocks that it will need.  Workers read many missing blocks at a time, and scans that come to the
+ * same keys a little later find them.  No lock is held on entry.
  */
 /* the largest value that is read through block windows */
 #define KV_BLOCK_WINDOW_VALUE	((uint32) KV_WINDOW_SIZE / 4)
 
+/* Blocks of a part that a scan asks for. */
+typedef struct KvWantedPart
+{
+	uint64		part;			/* address / KV_PART_SIZE */
+	uint16		blocks;			/* a bit for each */
+	bool		whole;			/* all of the part is worth loading */
+} KvWantedPart;
+
 extern bool kv_block_window_is_possible(void); /* large enough cache, and a worker? */
-/* number of blocks that a scan should ask for in advance */
-extern int	kv_block_window_reach(void);
+/* number of blocks that a scan should ask for in advance; parts: most of them in parts */
+extern int	kv_block_window_reach(bool parts);
+/* number of parts that a scan may have loaded at a time */
+extern int	kv_block_window_parts(void);
 /* For a scan that has left because nothing was loaded: is something loaded now? */
 extern bool kv_block_window_stirs(const KvWindowReader *reader);
 /*
- * Asks for these blocks, in ascending order without duplicates.  now: the next batch needs them, so
- * the scan waits for windows that scans close after it still need, while patience is left.  Raises
- * the errors of interrupts.
+ * The scan has looked ahead: it will ask for what it needs.  position, until: about so many keys of
+ * the shard are before its position, and before the end of its look, in its direction.
  */
-extern void kv_block_window_want(KvWindowReader *reader, const KvStoreKey *store,
-								 const uint64 *blocks, int n, bool now);
+extern void kv_block_window_look(KvWindowReader *reader, uint64 position, uint64 until, bool down);
+/*
+ * Asks for these blocks, in ascending order of parts.  A part that is whole, or that follows one in
+ * a window, is loaded as a whole if reader->together is not 0, and with parts after it.  now: the
+ * next batch needs them, so the scan waits for windows that scans close after it still need, while
+ * patience is left.  Raises the errors of interrupts.  False: some will not be loaded.
+ */
+extern bool kv_block_window_want(KvWindowReader *reader, const KvStoreKey *store,
+								 const KvWantedPart *parts, int n, bool now);
 extern void kv_block_window_progress(KvWindowReader *reader); /* the batch is complete */
 
 #endif							/* KV_READER_H */

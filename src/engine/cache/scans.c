@@ -318,11 +318,13 @@ kv_reader_want_blocks(KvWindowReader *reader, KvStore *store)
 		entry->nwants = 0;
 		entry->wants_blocks = reader->wants_blocks = true;
 		entry->position = 0;
+		entry->at = entry->until = 0;
 		entry->progress = kv_clock();
 		reader->stuck_at = 0;
 	}
 	LWLockRelease(&kv_window_cache->lock);
-	reader->counted = reader->nmet = reader->nothers = 0;
+	reader->counted = reader->nmet = reader->nothers = reader->nmissed = reader->together = 0;
+	reader->with_parts = false;
 }
 
 bool

@@ -255,7 +255,7 @@ kv_span_make(const KvSpanKey *key)
 static KvWindowKey
 piece_key(const KvSpan *span, uint64 piece)
 {
-	return kv_window_key(span->key.cache_id, false, piece * KV_WINDOW_SIZE);
+	return kv_window_key(span->key.cache_id, KV_WINDOW_BLOCKS, piece * KV_WINDOW_SIZE);
 }
 
 static KvWindowEntry *
@@ -270,13 +270,12 @@ span_of(const KvWindow *window)
 	return kv_window_is_single(window) ? &kv_window_cache->blocks : kv_span_find(&window->span);
 }
 
-/* Removes the entry of a piece, or of a single block, that is in this slot. */
+/* Removes the entry of a piece, a part or a single block that begins in this slot. */
 static void
 forget(int i, int slot)
 {
 	const KvWindow *window = &kv_windows[i];
-	KvWindowKey key = {window->span.cache_id, kv_window_is_single(window) ? 1 : KV_WINDOW_BLOCKS,
-		*kv_window_block(i, slot)};
+	KvWindowKey key = {window->span.cache_id, window->unit, *kv_window_block(i, slot)};
 	KvWindowEntry *entry = find_entry(&key);
 
 	/* a block that was lost may be in another window by now */
@@ -300,16 +299,11 @@ free_window(int i)
 	}
 	else
 		span->nloading--;
-	if (kv_window_is_single(window))
-	{
-		for (int slot = 0; slot < window->nblocks; slot++)
-			forget(i, slot);
-	}
-	else
-	{
-		forget(i, 0);
+	for (int slot = 0; slot < window->nblocks; slot += window->unit)
+		forget(i, slot);
+	if (!kv_window_is_single(window))
 		span->next_piece = Min(span->next_piece, number_of(span, piece_in(i)));
-	}
+	kv_window_cache->nwith_parts -= window->unit == KV_PART_BLOCKS;
 	window->state = KV_WINDOW_FREE;
 	window->span.cache_id = 0;
 	window->nblocks = 0;
@@ -318,7 +312,7 @@ free_window(int i)
 	pg_atomic_fetch_add_u64(&window->sequence, 1);
 }
 
-/* Frees the window of a piece, or forgets a single block, if it is loaded. */
+/* Frees the window of a piece, or forgets a part or a single block, if it is loaded. */
 static void
 lose(const KvWindowKey *key)
 {
@@ -326,7 +320,7 @@ lose(const KvWindowKey *key)
 
 	if (entry == NULL || kv_windows[entry->place.window].state != KV_WINDOW_VALID)
 		return;
-	if (key->nblocks > 1)
+	if (key->nblocks == KV_WINDOW_BLOCKS)
 		free_window(entry->place.window);
 	else
 		(void) hash_search(kv_window_hash, key, HASH_REMOVE, NULL);
@@ -439,7 +433,7 @@ kv_span_miss(const KvSpanKey *key, uint64 piece, uint32 found_at)
 /* ---- windows ---- */
 
 static int
-claim(const KvSpanKey *span, const KvStoreKey *store, uint64 wanted_by)
+claim(const KvSpanKey *span, const KvStoreKey *store, int unit, uint64 wanted_by)
 {
 	KvWindow   *window = dlist_container(KvWindow, node,
 										 dlist_pop_head_node(&kv_window_cache->free));
@@ -449,15 +443,17 @@ claim(const KvSpanKey *span, const KvStoreKey *store, uint64 wanted_by)
 	window->state = KV_WINDOW_CLAIMED;
 	window->store = *store;
 	window->span = *span;
+	window->unit = unit;
 	window->len = 0;
 	window->bad = 0;
 	window->wanted_by = wanted_by;
-	window->stamp = 0;
+	window->stamp = window->until = 0;
+	window->down = false;
 	span_of(window)->nloading++;
 	return kv_window_index(window);
 }
 
-/* Enters a piece, or a single block, that is in no window. */
+/* Enters a piece, a part or a single block that is in no window. */
 static void
 enter(int i, const KvWindowKey *key)
 {
@@ -472,7 +468,7 @@ enter(int i, const KvWindowKey *key)
 int
 kv_window_claim_piece(KvSpan *span, const KvStoreKey *store, uint64 wanted_by)
 {
-	int			i = claim(&span->key, store, wanted_by);
+	int			i = claim(&span->key, store, KV_WINDOW_BLOCKS, wanted_by);
 	uint64		piece = 0;
 	KvAddress	end = 0;
 	KvWindowKey key;
@@ -485,22 +481,31 @@ kv_window_claim_piece(KvSpan *span, const KvStoreKey *store, uint64 wanted_by)
 }
 
 int
-kv_window_claim_blocks(uint32 cache_id, const KvStoreKey *store, uint64 wanted_by)
+kv_window_claim_blocks(uint32 cache_id, const KvStoreKey *store, int unit, uint64 wanted_by)
 {
 	KvSpanKey	single = {cache_id, 0, KV_SINGLE};
-	int			i = claim(&single, store, wanted_by);
+	int			i = claim(&single, store, unit, wanted_by);
 
 	kv_windows[i].stamp = ++kv_window_cache->last_stamp;
+	kv_window_cache->nwith_parts += unit == KV_PART_BLOCKS;
 	return i;
 }
 
 void
 kv_window_add(int i, uint64 block)
 {
-	KvWindowKey key = {kv_windows[i].span.cache_id, 1, block};
+	KvWindow   *window = &kv_windows[i];
+	KvWindowKey key = {window->span.cache_id, window->unit, block};
 
 	enter(i, &key);
-	kv_windows[i].len += KV_BLOCK;
+	window->len += window->unit * KV_BLOCK;
+}
+
+void
+kv_window_renew(int i)
+{
+	if (kv_windows[i].state == KV_WINDOW_VALID)
+		dlist_move_head(&kv_window_cache->blocks.windows, &kv_windows[i].node);
 }
 
 void
@@ -546,9 +551,11 @@ kv_window_publish(int i)
 		kv_window_give_up(i);
 		return false;
 	}
-	for (int slot = 0; kv_window_is_single(window) && slot < nblocks; slot++)
+	for (int slot = 0; slot < nblocks && kv_window_is_single(window); slot += window->unit)
 	{
-		if (window->bad & (UINT64CONST(1) << slot))
+		uint64		all = ((UINT64CONST(1) << window->unit) - 1) << slot;
+
+		if ((window->bad & all) == all)
 			forget(i, slot);
 	}
 	window->state = KV_WINDOW_VALID;

@@ -10,10 +10,12 @@
  * wrong bytes, for whatever reason, costs a read and never shows.  Bytes that are in no window are
  * read from the device.
  *
- * A window has a piece of a value file, which is a run of neighbouring blocks, or single blocks of
- * one store.  Pieces are for scans whose values are near each other (spans), single blocks for
- * those whose values are not (blockwindow.c).  One table says which window has or will have a piece
- * or a block, and from which slot on.  Both kinds have the same states:
+ * A window has a piece of a value file, which is a run of neighbouring blocks.  Or it has parts,
+ * which are shorter such runs, or single blocks, all of one store.  Pieces are for scans whose
+ * values are near each other (spans).  Parts and single blocks are for those whose values are not
+ * (blockwindow.c): parts where the next keys are in stretches of the files.  One table says which
+ * window has or will have a piece, a part or a block, and from which slot on.  All kinds have the
+ * same states:
  *
  *		            ┌──next──── QUEUED ◂──queue──┐
  *		            ▾                            │
@@ -32,7 +34,7 @@
  *
  * What a window has is in the table from its claim on, so it is loaded once.  The sequence is odd
  * while a window is CLAIMED or QUEUED.  A block that could not be read is marked in a VALID window;
- * a single one is in the table no longer.
+ * a single one, or a part without a readable one, is in the table no longer.
  *
  * Pieces and segments are counted in addresses, so they continue from one file to the next in a
  * volume.  A span is loaded for one reason and evicted when the reason ends.  It is either all
@@ -73,15 +75,15 @@ typedef struct KvSpanKey
 	uint64		segment;		/* address / KV_SEGMENT_SIZE, or KV_WHOLE */
 } KvSpanKey;
 
-/* A piece or a single block. */
+/* A piece, a part or a single block. */
 typedef struct KvWindowKey
 {
 	uint32		cache_id;
-	uint32		nblocks;		/* KV_WINDOW_BLOCKS, or 1 */
+	uint32		nblocks;		/* KV_WINDOW_BLOCKS, KV_PART_BLOCKS or 1 */
 	uint64		block;			/* the first one: address / KV_BLOCK */
 } KvWindowKey;
 
-/* The place of a piece or a block. */
+/* The place of a piece, a part or a block. */
 typedef struct KvPlace
 {
 	int			window;
@@ -121,11 +123,15 @@ typedef struct KvWindow
 	KvWindowState state;
 	KvStoreKey	store;
 	KvSpanKey	span;			/* its cache_id is 0 if the window is FREE */
+	int			unit;			/* the nblocks of what it has: see KvWindowKey */
 	int			nblocks;		/* number of blocks in kv_window_blocks */
 	uint32		len;			/* number of valid bytes, from its beginning */
 	uint64		bad;			/* a bit for each block that could not be read */
 	uint64		wanted_by;		/* KvWindowScan.id of the scan it was claimed for */
-	uint64		stamp;			/* of single blocks: rises with the time of the claim */
+	uint64		stamp;			/* of single blocks and parts: rises with the time of the claim */
+	/* of parts: scans of the shard need it until so many keys are before them; down: downwards */
+	uint64		until;
+	bool		down;
 	dlist_node	node;			/* in the list that its state says */
 } KvWindow;
 
@@ -153,6 +159,9 @@ typedef struct KvWindowScan
 	volatile uint64 position;	/* it needs block windows from this stamp on; 0: none */
 	volatile bool lacks_room;	/* it waits for windows that others need */
 	volatile bool shares;		/* it finds blocks there that others asked for */
+	uint64		at;				/* of parts: see kv_block_window_look; until 0: not known */
+	uint64		until;
+	bool		down;			/* it goes down in the order of keys */
 	KvWindowKey awaited;
 	int64		patience;		/* remaining time in us that it will wait for others */
 	ConditionVariable loaded;
@@ -185,9 +194,11 @@ typedef struct KvWindowCache
 
 	/* for single blocks: */
 	int			nblock_scans;	/* scans that want them, at a worker's last check */
+	int			nblock_groups;	/* these, but scans that are near each other count as one */
 	KvSpan		blocks;			/* their windows, of all stores */
 	int			nqueued;
 	dlist_head	queue;			/* the oldest first */
+	int			nwith_parts;	/* number of windows that have parts, or will have some */
 	uint64		last_stamp;
 	uint64		block_loads;	/* number of times that a worker has loaded some */
 	pg_atomic_uint64 counters[KV_RANGE_COUNTERS];
@@ -207,17 +218,14 @@ kv_window_block(int window, int slot)
 	return &kv_window_blocks[window * KV_WINDOW_BLOCKS + slot];
 }
 
-/* The piece, or the single block, that has an address. */
+/* The piece, the part or the single block, by its nblocks, that has an address. */
 static inline KvWindowKey
-kv_window_key(uint32 cache_id, bool single, KvAddress address)
+kv_window_key(uint32 cache_id, int unit, KvAddress address)
 {
-	if (single)
-		return (KvWindowKey) {cache_id, 1, address / KV_BLOCK};
-	return (KvWindowKey) {cache_id, KV_WINDOW_BLOCKS,
-		address / KV_WINDOW_SIZE * KV_WINDOW_BLOCKS};
+	return (KvWindowKey) {cache_id, unit, address / KV_BLOCK / unit * unit};
 }
 
-/* Has the window single blocks, and no piece? */
+/* Has the window single blocks or parts, and no piece? */
 static inline bool
 kv_window_is_single(const KvWindow *window)
 {
@@ -238,7 +246,7 @@ kv_window_of(dlist_head *list, bool last)
 						   dlist_head_element(KvWindow, node, list));
 }
 
-/* The number of windows with single blocks, or claimed for some.  Lock held, shared. */
+/* The number of windows with single blocks or parts, or claimed for some.  Lock held, shared. */
 static inline int
 kv_window_singles(void)
 {
@@ -268,10 +276,13 @@ extern bool kv_span_lacks(KvSpan *span, const KvExtents *wanted);
 
 /* From FREE to CLAIMED, for the next piece of a span that lacks one; a window is free. */
 extern int	kv_window_claim_piece(KvSpan *span, const KvStoreKey *store, uint64 wanted_by);
-/* From FREE to CLAIMED, for single blocks of a store; a window is free. */
-extern int	kv_window_claim_blocks(uint32 cache_id, const KvStoreKey *store, uint64 wanted_by);
-/* Gives a block, which no window has, the next slot of a window for single blocks. */
+/* From FREE to CLAIMED, for single blocks or parts, by unit, of a store; a window is free. */
+extern int	kv_window_claim_blocks(uint32 cache_id, const KvStoreKey *store, int unit,
+								   uint64 wanted_by);
+/* Gives a block or a part, which no window has, by its first block the next slots of a window. */
 extern void kv_window_add(int window, uint64 block);
+/* A window for blocks that is loaded or being loaded was wanted again: it is the newest one. */
+extern void kv_window_renew(int window);
 extern void kv_window_queue(int window);	/* from CLAIMED to QUEUED */
 /* From QUEUED to CLAIMED; cache_id: of this store, 0: of any.  -1: there is none. */
 extern int	kv_window_next(uint32 cache_id);

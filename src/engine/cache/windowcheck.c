@@ -52,7 +52,7 @@ is_there(const KvWindowEntry *entry)
 
 	return window->state != KV_WINDOW_FREE &&
 		window->span.cache_id == entry->key.cache_id && entry->place.slot < window->nblocks &&
-		kv_window_is_single(window) == (entry->key.nblocks == 1) &&
+		window->unit == entry->key.nblocks &&
 		*kv_window_block(entry->place.window, entry->place.slot) == entry->key.block;
 }
 

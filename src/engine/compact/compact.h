@@ -65,7 +65,7 @@ typedef struct KvJobResult
 	uint64		moved;			/* bytes of values */
 	uint64		written;		/* bytes of the value files to which they were moved */
 	uint64		emptied;		/* bytes of the inputs that have left the list */
-	bool		was_sorted;		/* the values are in key order already */
+	bool		was_sorted;		/* the values are in key order, or in stretches of it */
 	bool		gave_up;		/* the job gave way to another store, and has changed nothing */
 	/* bytes that only older snapshots or unfinished transactions need */
 	uint64		held;

@@ -24,6 +24,7 @@
 
 #include <sys/stat.h>
 
+#include "common/hashfn.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "utils/guc.h"
@@ -73,7 +74,7 @@ typedef struct KvCounted
 	uint64		open_used;		/* bytes that were used in it */
 	uint64		open_live;		/* bytes of these that are live */
 	uint64		pairs;			/* values that follow another one in key order */
-	uint64		near;			/* of these, values stored shortly after the other one */
+	uint64		near;			/* of these, values that large requests read (is_near) */
 } KvCounted;
 
 /* Opens the present runs of the shard.  False: one was replaced in the meantime. */
@@ -176,12 +177,65 @@ walk_runs(KvWalk *walk,
 	}
 }
 
+/*
+ * The parts of files that a scan in key order would have in memory (cache/blockwindow.c): in each
+ * set the one that was met last comes first.
+ */
+#define KV_MET_WAYS		8
+#define KV_MET_SHARE	8		/* they are no more than such a part of all parts of the shard */
+
 typedef struct KvCounting
 {
 	KvCounts   *counts;
 	KvCounted  *counted;
 	KvAddress	last;
+	uint32		nsets;			/* 0: none are in memory */
+	uint64		(*met)[KV_MET_WAYS];	/* [nsets] */
 } KvCounting;
+
+static void
+begin_counting(KvCounting *counting, const KvShard *shard)
+{
+	uint64		most = (uint64) kv_window_number() * KV_WINDOW_PARTS / 2;
+	uint64		parts = shard->values.bytes / KV_PART_SIZE;
+
+	counting->nsets = Min(most, parts / KV_MET_SHARE) / KV_MET_WAYS;
+	counting->met = MemoryContextAllocHuge(CurrentMemoryContext,
+										   Max(counting->nsets, 1) * sizeof(*counting->met));
+	memset(counting->met, 0, counting->nsets * sizeof(*counting->met));
+}
+
+/* Was a part met lately?  Then, or if it is to be added, it is the latest one of its set. */
+static bool
+meet(KvCounting *counting, uint64 part, bool add)
+{
+	uint64	   *set = counting->met[murmurhash32((uint32) part) % counting->nsets];
+	int			i = 0;
+
+	while (i < KV_MET_WAYS - 1 && set[i] != part)
+		i++;
+	if (set[i] != part && !add)
+		return false;
+	add = set[i] != part;
+	memmove(set + 1, set, i * sizeof(*set));
+	set[0] = part;
+	return !add;
+}
+
+/*
+ * Is a value near the one before it, or in a stretch that goes on?  Its part, or the one before it,
+ * was met lately then.  Such values are read by large requests, as those in key order are.
+ */
+static bool
+is_near(KvCounting *counting, KvAddress address)
+{
+	uint64		part = address / KV_PART_SIZE;
+	bool		near = address >= counting->last && address - counting->last <= KV_WINDOW_SIZE;
+
+	if (counting->nsets == 0)
+		return near;
+	return meet(counting, part, true) || near || meet(counting, part - 1, false);
+}
 
 static void
 count(void *arg, KvKey key, const KvVersion *version, bool shadowed)
@@ -195,8 +249,7 @@ count(void *arg, KvKey key, const KvVersion *version, bool shadowed)
 	if (version->len > 0)
 	{
 		counting->counted->pairs++;
-		counting->counted->near += address >= counting->last &&
-			address - counting->last <= KV_WINDOW_SIZE;
+		counting->counted->near += is_near(counting, address);
 		counting->last = address + version->len;
 	}
 	kv_counts_add(counting->counts, version->location, version->len,
@@ -245,6 +298,7 @@ count_live(KvWalk *walk, KvStore *store, uint32 shard_id, KvPace *pace, KvCounte
 		kv_pace_flush(pace, store, shard_id, NULL);
 
 	begin_walk(walk, store, shard_id, pace);
+	begin_counting(&counting, shard);
 	counting.counts = counts;
 	walk_runs(walk, count, &counting);
 	end_walk(walk);
@@ -256,6 +310,7 @@ count_live(KvWalk *walk, KvStore *store, uint32 shard_id, KvPace *pace, KvCounte
 	LWLockRelease(&shard->lock);
 	open = counted->open_address != 0 ? kv_counts_find(counts, counted->open_address) : NULL;
 	counted->open_live = open != NULL ? open->live : 0;
+	pfree(counting.met);
 	pfree(counts->value_files);
 	pfree(counts);
 }

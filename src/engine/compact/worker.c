@@ -56,6 +56,7 @@
 #include "engine/shard/retired.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"
+#include "engine/shard/valuefiles.h"
 #include "engine/xact/xact.h"
 
 /* ---- kvfdw compactor ---- */
@@ -180,6 +181,7 @@ look_back(const KvTask *task, const KvShardSpace *before)
 
 		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 		shard->values.written -= Min(shard->values.written, task->written);
+		kv_value_files_sorted(shard);
 		LWLockRelease(&shard->lock);
 	}
 	if (task->sqlerrcode == 0 && result->written > 0)

@@ -209,7 +209,7 @@ StaticAssertDecl(sizeof(KvValueFile) == 32, "value file size");
 
 /* KvValueFile.flags */
 #define KV_VALUE_FILE_SHARED		0x0001 /* other shards may list it */
-#define KV_VALUE_FILE_SORTED		0x0002 /* its values are in key order */
+#define KV_VALUE_FILE_SORTED		0x0002 /* values are in key order, or stretches of it */
 #define KV_VALUE_FILE_ON_DISK	0x00ff /* flags that edits have */
 #define KV_VALUE_FILE_SYNCED		0x0100 /* it will not change any more, and is durable */
 #define KV_VALUE_FILE_NAMED		0x0200 /* its name is durable */

@@ -11,7 +11,11 @@
  */
 #include "postgres.h"
 
+#include <math.h>
+
+#include "common/hashfn.h"
 #include "miscadmin.h"
+#include "port/pg_bitutils.h"
 #include "utils/memutils.h"
 
 #include "engine/base/types.h"
@@ -27,20 +31,52 @@
 /* Maximum number of steps for a batch; invisible rows make steps in vain. */
 #define KV_AHEAD_LOOKS	8
 
-/* Blocks to be requested. */
+/* Number of rows after which the number of their blocks counts. */
+#define KV_AHEAD_SAMPLE	64
+
+/* Blocks to be requested, by part. */
 typedef struct KvBlocks
 {
+	int			nblocks;
+	int			room;			/* most blocks */
 	int			n;
-	int			room;
-	uint64	   *blocks;
+	KvWantedPart *parts;		/* [room] */
+	uint8	   *last;			/* the block of each part that was added last; [room] */
+	int			up;				/* blocks that were added after one before it in its part */
+	int			down;			/* and after one that is after it there */
+	uint32		mask;
+	int		   *table;			/* indexes in parts, or -1, by part; [mask + 1] */
 } KvBlocks;
 
 static void
 make_blocks(const KvScan *scan, KvBlocks *list, int room)
 {
-	list->n = 0;
+	MemoryContext context = scan->batch_context;
+
+	memset(list, 0, sizeof(*list));
 	list->room = room;
-	list->blocks = MemoryContextAlloc(scan->batch_context, room * sizeof(uint64));
+	list->parts = MemoryContextAlloc(context, room * sizeof(KvWantedPart));
+	list->last = MemoryContextAlloc(context, room);
+	list->mask = pg_nextpower2_32(2 * Max(room, 1)) - 1;
+	list->table = MemoryContextAlloc(context, (list->mask + 1) * sizeof(int));
+	memset(list->table, -1, (list->mask + 1) * sizeof(int));
+}
+
+/* The index of a part, which is added if it is new; there is capacity for it. */
+static int
+part_of(KvBlocks *list, uint64 part)
+{
+	uint32		at = murmurhash32((uint32) part) & list->mask;
+
+	while (list->table[at] >= 0 && list->parts[list->table[at]].part != part)
+		at = (at + 1) & list->mask;
+	if (list->table[at] < 0)
+	{
+		list->parts[list->n] = (KvWantedPart) {.part = part};
+		list->last[list->n] = 0;
+		list->table[at] = list->n++;
+	}
+	return list->table[at];
 }
 
 /* Adds the blocks of a value, if block windows take it; false: there is no capacity. */
@@ -52,34 +88,57 @@ add_blocks(KvBlocks *list, const KvVersion *version)
 
 	if (version->len == 0 || version->len > KV_BLOCK_WINDOW_VALUE)
 		return true;
-	if (list->n + last - address / KV_BLOCK >= list->room)
+	if (list->nblocks + last - address / KV_BLOCK >= list->room)
 		return false;
 	for (uint64 block = address / KV_BLOCK; block <= last; block++)
-		list->blocks[list->n++] = block;
+	{
+		int			i = part_of(list, block / KV_PART_BLOCKS);
+		int			bit = block % KV_PART_BLOCKS;
+
+		if (list->parts[i].blocks & 1 << bit)
+			continue;
+		if (list->parts[i].blocks != 0)
+			*(bit > list->last[i] ? &list->up : &list->down) += 1;
+		list->parts[i].blocks |= 1 << bit;
+		list->last[i] = bit;
+		list->nblocks++;
+	}
 	return true;
 }
 
 static int
-compare_blocks(const void *a, const void *b)
+compare_parts(const void *a, const void *b)
 {
-	uint64		left = *(const uint64 *) a;
-	uint64		right = *(const uint64 *) b;
+	uint64		left = ((const KvWantedPart *) a)->part;
+	uint64		right = ((const KvWantedPart *) b)->part;
 
 	return left < right ? -1 : left > right;
 }
 
-static void
+/* False: some of the blocks will not be loaded. */
+static bool
 ask_for(KvScan *scan, KvBlocks *list, bool now)
 {
-	int			n = 0;
+	qsort(list->parts, list->n, sizeof(KvWantedPart), compare_parts);
+	if (!now)
+		scan->reader.step = list->up >= list->down ? 1 : -1;
+	kv_stretch_choose(scan, list->parts, list->n, !now);
+	return kv_block_window_want(&scan->reader, &scan->store->key, list->parts, list->n, now);
+}
 
-	qsort(list->blocks, list->n, sizeof(uint64), compare_blocks);
-	for (int i = 0; i < list->n; i++)
+/* Does the batch have a value that is no nearer than the device? */
+static bool
+needs_device(const KvScan *scan)
+{
+	for (int i = 0; i < scan->nrows; i++)
 	{
-		if (n == 0 || list->blocks[i] != list->blocks[n - 1])
-			list->blocks[n++] = list->blocks[i];
+		const KvBatchRow *row = &scan->rows[i];
+
+		if (row->value == NULL && row->version.len > 0 &&
+			!kv_source_has(scan->store->cache_id, row->version.location, row->version.len, false))
+			return true;
 	}
-	kv_block_window_want(&scan->reader, &scan->store->key, list->blocks, n, now);
+	return false;
 }
 
 /* Requests the blocks of the batch itself; false: all its values are nearer than the device. */
@@ -97,7 +156,7 @@ ask_for_batch(KvScan *scan)
 			!kv_source_has(scan->store->cache_id, row->version.location, row->version.len, false))
 			(void) add_blocks(&list, &row->version);
 	}
-	ask_for(scan, &list, true);
+	(void) ask_for(scan, &list, true);
 	return list.n > 0;
 }
 
@@ -127,6 +186,7 @@ look(KvScan *scan, KvBlocks *list, uint64 rows)
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	unwritten = kv_shard_unwritten(shard);
 	LWLockRelease(&shard->lock);
+	scan->reader.unwritten = unwritten;
 	kv_keys_add_runs(&keys, set->runs, set->nruns);
 	while (ahead->rows < most && more)
 	{
@@ -156,24 +216,49 @@ look(KvScan *scan, KvBlocks *list, uint64 rows)
 	return more;
 }
 
-/* The number of rows to look ahead. */
+/* The number of rows to look ahead, by how many blocks the last ones had. */
 static uint64
 rows_ahead(const KvScan *scan)
 {
 	uint64		come = scan->steering.rows + scan->nrows;
-	uint64		rows = Min(kv_block_window_reach() / scan->ahead.blocks_each, come);
+	uint64		rows = kv_block_window_reach(scan->reader.together > 0) / scan->ahead.blocks_each;
+
+	rows = Min(rows, come);
 
 	if (scan->limit_hint > 0)
 		rows = come < scan->limit_hint ? Min(rows, scan->limit_hint - come) : 0;
 	return rows;
 }
 
+/* Tells where the scan and the end of its look ahead are among the keys of the shard. */
+static void
+tell_position(KvScan *scan)
+{
+	KvKey		none = {NULL, 0};
+	KvKey		upto = {scan->ahead.upto, scan->ahead.upto_len};
+	KvKey		keys[2] = {scan->position, upto};
+	uint64		before[2];
+
+	for (int i = 0; i < lengthof(keys); i++)
+	{
+		KvEntries	entries;
+
+		kv_entries_between(scan->store, scan->shard_id, scan->backward ? keys[i] : none,
+						   scan->backward ? none : keys[i], &entries);
+		before[i] = entries.between;
+	}
+	kv_run_trust();
+	kv_block_window_look(&scan->reader, before[0], Max(before[0], before[1]) + 1, scan->backward);
+}
+
 void
-kv_ahead_begin(KvScan *scan, double mean)
+kv_ahead_begin(KvScan *scan, double rows, double mean)
 {
 	scan->steering.loading = KV_LOADS_BLOCKS;
 	scan->steering.by_itself = false;
-	scan->ahead.blocks_each = 1 + (uint64) Max(mean - 1, 0) / KV_BLOCK;
+	scan->ahead.mean = mean;
+	scan->ahead.wanted = rows * mean;
+	scan->ahead.blocks_each = 1 + floor(Max(mean - 1, 0) / KV_BLOCK);
 	if (scan->ahead.upto == NULL)
 		scan->ahead.upto = MemoryContextAlloc(scan->context, KV_MAX_KEY);
 	kv_ahead_reset(scan);
@@ -183,7 +268,7 @@ kv_ahead_begin(KvScan *scan, double mean)
 void
 kv_ahead_reset(KvScan *scan)
 {
-	scan->ahead.rows = 0;
+	scan->ahead.rows = scan->ahead.lacks = 0;
 	scan->ahead.ended = false;
 }
 
@@ -193,10 +278,19 @@ kv_ahead(KvScan *scan)
 	KvAhead    *ahead = &scan->ahead;
 	KvConflicts *conflicts = scan->view.conflicts;
 	uint64		rows = rows_ahead(scan);
-	bool		needs = ask_for_batch(scan);
+	uint64		before;
 	KvBlocks	list;
+	bool		needs;
 
+	/* for what it has asked for it asks again only if some was not there */
+	if (scan->reader.with_parts && scan->reader.nmissed == 0 && ahead->lacks == 0 &&
+		ahead->rows >= scan->nrows)
+		needs = needs_device(scan);
+	else
+		needs = ask_for_batch(scan);
+	scan->reader.nmissed = 0;
 	ahead->rows -= Min(ahead->rows, scan->nrows);
+	ahead->lacks -= Min(ahead->lacks, scan->nrows);
 	if (!needs || !scan->started || scan->shard_id != scan->reader.shard || ahead->ended ||
 		ahead->rows * 2 > rows)
 		return;
@@ -205,8 +299,9 @@ kv_ahead(KvScan *scan)
 		memcpy(ahead->upto, scan->position.data, scan->position.len);
 		ahead->upto_len = scan->position.len;
 	}
+	before = ahead->rows;
 	KV_STOP_POINT("ahead_look");
-	make_blocks(scan, &list, kv_block_window_reach());
+	make_blocks(scan, &list, kv_block_window_reach(true));
 
 	/* rows that are only looked ahead at are not read, so they are no conflicts */
 	scan->view.conflicts = NULL;
@@ -219,5 +314,10 @@ kv_ahead(KvScan *scan)
 	}
 	scan->want_values = true;
 	scan->view.conflicts = conflicts;
-	ask_for(scan, &list, false);
+	if (ahead->rows >= before + KV_AHEAD_SAMPLE)
+		ahead->blocks_each = Max((double) list.nblocks / (ahead->rows - before),
+								 Max(ahead->mean, 1) / KV_BLOCK);
+	tell_position(scan);
+	if (!ask_for(scan, &list, false))
+		ahead->lacks = ahead->rows;
 }

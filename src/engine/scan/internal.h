@@ -157,8 +157,11 @@ typedef struct KvSteering
 /* How far ahead of a scan blocks are requested (ahead.c). */
 typedef struct KvAhead
 {
-	int			blocks_each;	/* estimated blocks of a value */
+	double		mean;			/* estimated bytes of a value */
+	double		wanted;			/* estimated bytes of the range in the shard at the start */
+	double		blocks_each;	/* estimated blocks of a value that are no other value's */
 	uint64		rows;			/* rows after the batch that were looked at */
+	uint64		lacks;			/* of some of so many of them blocks will not be loaded */
 	bool		ended;			/* the range has no more rows in the shard */
 	int			upto_len;
 	uint8	   *upto;			/* the last key looked at, [KV_MAX_KEY]; NULL: not yet made */
@@ -358,11 +361,19 @@ extern void kv_batch_fetch_near(KvScan *scan);
 
 /* ---- ahead.c; no lock is held ---- */
 
-/* From now on loads the blocks of this shard's values, which have this mean size. */
-extern void kv_ahead_begin(KvScan *scan, double mean);
+/* From now on loads the blocks of this shard's values, so many of this mean size. */
+extern void kv_ahead_begin(KvScan *scan, double rows, double mean);
 extern void kv_ahead_reset(KvScan *scan);	/* another range begins */
 /* Requests the blocks of the batch and of the rows after it. */
 extern void kv_ahead(KvScan *scan);
+
+/* ---- stretch.c ---- */
+
+/*
+ * Decides which of these parts, in ascending order, are loaded as a whole.  all: they are all that
+ * the scan needs next, and also decide how many parts of a stretch are loaded together.
+ */
+extern void kv_stretch_choose(KvScan *scan, KvWantedPart *parts, int n, bool all);
 
 /* ---- byaddress.c ---- */
 

@@ -14,7 +14,8 @@
  *   scan has returned a sixteenth of a segment; at first one segment ahead, then two, four, and so
  *   on.
  * - Block by block: if the values of the next keys are scattered and reading whole shards does not
- *   pay.  The next values are found in the index, and requested in advance (ahead.c).
+ *   pay.  The next values are found in the index, and requested in advance (ahead.c).  Where they
+ *   are in stretches of the files, these are read in large requests (stretch.c).
  *
  * A scan by address (byaddress.c) reads segments of the file from the beginning.
  *
@@ -514,7 +515,7 @@ steer(KvScan *scan, uint32 shard_id, uint64 bytes)
 	if (pays && steering->rows >= enough)
 		enter_whole(scan, shard_id, &extents, entries.mean, left);
 	else if (!pays && blocks_pay(scan, rows, entries.mean))
-		kv_ahead_begin(scan, entries.mean);
+		kv_ahead_begin(scan, rows, entries.mean);
 	else if (!pays || steering->loading == KV_LOADS_SEGMENTS)
 		kv_reader_leave(&scan->reader);
 }

@@ -104,7 +104,7 @@ typedef struct KvShardSpace
 	uint64		job;			/* one compaction job moves at most this many bytes */
 	uint64		to_win;			/* dead ones, in value files that are worth compacting */
 	uint64		to_win_open;	/* those of to_win in the open file, which must be closed for it */
-	uint64		unsorted;		/* live ones, in value files that no sort job has written */
+	uint64		unsorted;		/* live ones, in value files without KV_VALUE_FILE_SORTED */
 } KvShardSpace;
 
 /* Bytes of a store's values. */

@@ -212,6 +212,18 @@ kv_value_files_load(KvShard *shard, const KvFileList *listed, bool durable)
 }
 
 void
+kv_value_files_sorted(KvShard *shard)
+{
+	for (int i = 0; i < shard->values.n; i++)
+	{
+		KvShardValueFile *value_file = &kv_value_files(shard)[i];
+
+		if (!kv_value_file_is_open(shard, value_file))
+			value_file->value_file.flags |= KV_VALUE_FILE_SORTED;
+	}
+}
+
+void
 kv_value_files_use(KvShard *shard, const KvFileList *other)
 {
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);

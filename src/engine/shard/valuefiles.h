@@ -74,6 +74,9 @@ extern void kv_value_files_use(KvShard *shard, const KvFileList *other);
 extern void kv_shard_describe(const KvShard *shard, KvFileList *listed);
 extern void kv_value_files_free(KvShard *shard); /* no process uses the shard any more */
 
+/* The values of all files but the open one need no sorting.  Lock held, exclusively. */
+extern void kv_value_files_sorted(KvShard *shard);
+
 /* Is it the shard's open value file? */
 static inline bool
 kv_value_file_is_open(const KvShard *shard, const KvShardValueFile *value_file)
