@@ -350,8 +350,11 @@ extern int kv_make_room_for_others(int patience);
  * A number, at least 2^60 and below 2^62, that no other version of a key has while that version
  * exists: every write gives another one, in any process.  Versions of an empty value may share
  * a number.  A number from before this start of the server, or of another server, is that of no
- * version, but for one chance in 2^60.
+ * version, but for one chance in 2^60.  A version gets another number when compaction moves its
+ * value; and once if it was written before kv_numbers_stay, and was still in a write buffer then.
  */
 extern uint64 kv_version_number(const KvStore *store, const KvVersion *version);
+/* From now on write buffers of this store are written as they are, so numbers stay. */
+extern void kv_numbers_stay(KvStore *store);
 
 #endif							/* KV_ENGINE_ROWS_H */

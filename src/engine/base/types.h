@@ -241,7 +241,9 @@ typedef struct KvVersion
 	CommandId	cid;
 	uint8		kind;			/* KvVersionKind */
 	uint8		status;			/* KvXidStatus */
-	uint16		pad;
+	/* the value is in a write buffer, and gets another location when that is written */
+	bool		moves;
+	uint8		pad;
 } KvVersion;
 
 #endif							/* KV_TYPES_H */

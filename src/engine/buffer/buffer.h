@@ -122,6 +122,9 @@ typedef struct KvWriteBuffer
 	bool		shared;			/* others have entries in it, too */
 	bool		bulk;			/* its writer has written as much as kv_source_bulk says */
 	bool		touched;		/* something was put into it since the last check */
+	bool		sorts;			/* it is written in the order of keys (sort.c) */
+	/* it is in its files, and versions get their new locations: the next attempt sorts as well */
+	bool		relocating;
 	/* buffer/commit.c: entries that no PUT has logged are being logged by location */
 	bool		batch_taken;
 

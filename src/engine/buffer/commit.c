@@ -121,12 +121,12 @@ kv_commit_begin(void)
 /* ---- writing a buffer out ---- */
 
 void
-kv_commit_log_batch(int i)
+kv_commit_log_batch(int i, const KvSorted *sorted)
 {
 	KvWriteBuffer *buffer = &kv_buffers[i];
 	KvShard    *shard = kv_shard(buffer->store, buffer->shard);
-	KvLogBatch *batch = kv_buffer_batch(i);
-	const char *at = kv_buffer_entries(i);
+	const KvLogBatch *batch = sorted->batch;
+	const char *at = (const char *) (batch + 1);
 	char	   *entries = palloc(batch->entry_bytes + 1);
 	uint32		bytes = 0;
 	uint32		taken = 0;
@@ -138,7 +138,7 @@ kv_commit_log_batch(int i)
 	{
 		Size		size = KV_LOG_ENTRY_SIZE(((const KvLogEntry *) at)->keylen);
 
-		if (!is_logged(i, n))
+		if (!is_logged(i, kv_sorted_arrival(sorted, n)))
 		{
 			memcpy(entries + bytes, at, size);
 			bytes += size;

@@ -206,47 +206,6 @@ kv_buffer_unclaim(int i, int error)
 	return !dropped;
 }
 
-void
-kv_buffer_image(int i, uint64 *offset, uint32 *len, char **memory)
-{
-	*offset = kv_offset_of(kv_buffers[i].base);
-	*len = TYPEALIGN(KV_BLOCK, kv_buffers[i].value_used);
-	*memory = kv_buffer_values(i);
-}
-
-/*
- * Does the buffer file have the batch that was sealed?  Values have CRCs in their entries,
- * which readers check.
- */
-static bool
-has_batch(int i)
-{
-	const KvWriteBuffer *buffer = &kv_buffers[i];
-	const KvBufferHeader *header = kv_buffer_header(i);
-	const KvLogBatch *batch = kv_buffer_batch(i);
-	const char *entries = kv_buffer_entries(i);
-	uint32		at = 0;
-
-	if (header->sequence != buffer->sequence || header->open_crc != kv_buffer_open_crc(header) ||
-		batch->sequence != buffer->sequence || batch->incarnation != header->incarnation ||
-		batch->magic != KV_MAGIC_BATCH || !kv_same_store(&batch->store, &buffer->store->key) ||
-		batch->shard != buffer->shard || batch->log_number != buffer->log_number ||
-		batch->log_offset != buffer->log_offset || batch->nentries != buffer->nentries ||
-		batch->entry_bytes != buffer->entry_used)
-		return false;
-	for (uint32 n = 0; n < buffer->nentries; n++)
-	{
-		const KvLogEntry *entry = (const KvLogEntry *) (entries + at);
-
-		if (entry->keylen > KV_MAX_KEY ||
-			at + KV_LOG_ENTRY_SIZE(entry->keylen) > buffer->entry_used ||
-			entry->crc != kv_log_entry_crc(entry, buffer->sequence))
-			return false;
-		at += KV_LOG_ENTRY_SIZE(entry->keylen);
-	}
-	return at == buffer->entry_used;
-}
-
 /* Treat this as a failed sync: earlier writes are not to be trusted. */
 static int
 report_lost_batch(int i)
@@ -259,8 +218,12 @@ report_lost_batch(int i)
 	return EIO;
 }
 
+/*
+ * A replay of a buffer that is in use writes its values as they arrived, to where they are sorted
+ * now.  So in_use is cleared before a flush, which drains the shard, can name them in a run.
+ */
 int
-kv_buffer_finish(int i)
+kv_buffer_finish(int i, const KvSorted *sorted)
 {
 	KvWriteBuffer *buffer = &kv_buffers[i];
 	KvStore    *store = buffer->store;
@@ -269,9 +232,9 @@ kv_buffer_finish(int i)
 	int			err;
 
 	KV_STOP_POINT("buffer_before_log");
-	err = has_batch(i) ?
+	err = sorted->memory != NULL || kv_buffer_has_batch(i) ?
 		kv_log_append(&store->key, buffer->shard, buffer->log_number, buffer->log_offset,
-					  kv_buffer_batch(i)) :
+					  sorted->batch) :
 		report_lost_batch(i);
 	if (err != 0)
 	{
@@ -280,17 +243,19 @@ kv_buffer_finish(int i)
 	}
 	pg_atomic_fetch_add_u64(&shard->buffers.writes, 1);
 	if (store->shape.wal == KV_WAL_KEYS && !RecoveryInProgress())
-		kv_commit_log_batch(i);
+		kv_commit_log_batch(i, sorted);
 	KV_STOP_POINT("buffer_before_free");
-	kv_buffer_keep(i);
+	kv_sorted_keep(sorted, i);
 	kv_stat_add(store, KV_COUNT_DEVICE_WRITE_BYTES, buffer->capacity);
+	kv_buffer_header(i)->in_use = 0;
+	KV_STOP_POINT("buffer_before_relocate");
+	kv_sorted_relocate(sorted, i);
 
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	for (link = &shard->buffers.sealed; *link != i; link = &kv_buffers[*link].next)
 		;
 	*link = buffer->next;
 	LWLockRelease(&shard->lock);
-	kv_buffer_header(i)->in_use = 0;
 
 	/* before the release, after which a dropped store may be removed */
 	ConditionVariableBroadcast(&shard->changed);
@@ -303,30 +268,30 @@ static int
 write_out(int i)
 {
 	KvWriteBuffer *buffer = &kv_buffers[i];
-	uint64		offset;
-	uint32		len;
-	char       *memory;
+	KvSorted	sorted = {0};
 	volatile int err = 0;
 
-	kv_buffer_image(i, &offset, &len, &memory);
 	PG_TRY();
 	{
-		if (len > 0)
+		kv_sorted_make(&sorted, i);
+		if (sorted.len > 0)
 			err = kv_io_try_write(kv_value_file(&buffer->store->key, buffer->store->cache_id,
 												kv_file_of(buffer->base), 0),
-								  memory, len, offset, KV_IO_VALUE_WRITE);
+								  sorted.values, sorted.len, sorted.offset, KV_IO_VALUE_WRITE);
 		if (err != 0)
 			kv_buffer_unclaim(i, err);
 		else
-			err = kv_buffer_finish(i);
+			err = kv_buffer_finish(i, &sorted);
 	}
 	PG_CATCH();
 	{
 		/* a file could not be opened */
 		kv_buffer_unclaim(i, EIO);
+		kv_sorted_free(&sorted);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
+	kv_sorted_free(&sorted);
 	return err;
 }
 

@@ -2,11 +2,12 @@
  * fill.c
  *		Opens, fills, seals and searches write buffers.
  *
- * Opening gives a buffer an address in its shard's open value file, so a value's location is final
+ * Opening gives a buffer an address in its shard's open value file, and a value a location in it
  * when it enters the buffer.  Sealing reserves the offset of the batch in the key log; from then on
  * no process stores into the buffer (I 6).  The buffer writer writes the values, then the batch,
- * and then frees the buffer.  Both writes go to fixed addresses, so replaying them is idempotent.
- * Until the buffer is freed, readers use it.
+ * both in the order of keys, which gives values other locations (sort.c), and then frees the
+ * buffer.  Both writes go to fixed addresses, so replaying them is idempotent.  Until the buffer is
+ * freed, readers use it.
  *
  * An entry is valid if its CRC is right.  The CRC is stored after the value and the rest of the
  * entry (I 3).  It is seeded with the buffer's sequence number, which is unique.
@@ -125,6 +126,8 @@ kv_buffer_open(KvStore *store, uint32 shard_id, Size len)
 	buffer->sequence = pg_atomic_fetch_add_u64(&kv_buffer_pool->sequence, 1);
 	buffer->hot = buffer->cached = 0;
 	buffer->shared = buffer->bulk = false;
+	buffer->sorts = !store->numbered;
+	buffer->relocating = false;
 	kv_buffer_clear_logged(i);
 	buffer->batch_taken = false;
 	buffer->error = 0;
@@ -192,6 +195,7 @@ kv_buffer_put(KvStore *store, KvShard *shard, KvKey key, KvVersion *version,
 		memcpy(values + at, value, version->len);
 		buffer->value_used = at + version->len;
 		version->location = KV_LOCATION_MAKE(form, buffer->base + at);
+		version->moves = buffer->sorts && version->len > 0;
 	}
 	else if (version->len > 0)
 		kv_value_file_note_log(shard, KV_LOCATION_ADDRESS(version->location), buffer->log_number);
@@ -301,31 +305,19 @@ kv_buffer_mark(const KvShard *shard, KvLocation location, uint32 len, KvHeat hea
 	}
 }
 
-/* The heat of a block of the buffer. */
-static KvHeat
-heat_at(const KvWriteBuffer *buffer, uint32 at)
+bool
+kv_buffer_is_hot(int i)
 {
-	return (buffer->hot & hot_bit(at)) == 0 ? KV_COLD :
-		(buffer->cached & hot_bit(at)) == 0 ? KV_READ_LATELY : KV_CACHED;
+	return kv_buffers[i].hot != 0;
 }
 
-void
-kv_buffer_keep(int i)
+KvHeat
+kv_buffer_block_heat(int i, uint32 at)
 {
 	const KvWriteBuffer *buffer = &kv_buffers[i];
-	uint32		cache_id = buffer->store->cache_id;
 
-	for (uint32 at = 0, len; at < buffer->value_used; at += len)
-	{
-		KvHeat		heat = heat_at(buffer, at);
-
-		/* one call for all adjacent blocks of the same heat */
-		len = KV_BLOCK;
-		while (at + len < buffer->value_used && heat_at(buffer, at + len) == heat)
-			len += KV_BLOCK;
-		if (heat != KV_COLD || !buffer->bulk || buffer->shared)
-			kv_source_put(cache_id, buffer->base + at, len, kv_buffer_values(i) + at, heat);
-	}
+	return (buffer->hot & hot_bit(at)) == 0 ? KV_COLD :
+		(buffer->cached & hot_bit(at)) == 0 ? KV_READ_LATELY : KV_CACHED;
 }
 
 /* The buffer that has an address, or -1. */
@@ -340,11 +332,21 @@ buffer_of(const KvShard *shard, KvAddress address)
 	return -1;
 }
 
+/* The buffer that has a version's value, or -1. */
+static int
+holder_of(const KvShard *shard, const KvVersion *version)
+{
+	int			i = buffer_of(shard, KV_LOCATION_ADDRESS(version->location));
+
+	/* a buffer that sorts has only values that move; a moved value is in its file (sort.c) */
+	return i >= 0 && kv_buffers[i].sorts && !version->moves ? -1 : i;
+}
+
 const char *
 kv_buffer_find(const KvShard *shard, const KvVersion *version)
 {
 	KvAddress	address = KV_LOCATION_ADDRESS(version->location);
-	int			i = buffer_of(shard, address);
+	int			i = holder_of(shard, version);
 
 	return i < 0 ? NULL : kv_buffer_values(i) + (address - kv_buffers[i].base);
 }
@@ -353,9 +355,9 @@ KvHeat
 kv_buffer_heat(const KvShard *shard, const KvVersion *version)
 {
 	KvAddress	address = KV_LOCATION_ADDRESS(version->location);
-	int			i = buffer_of(shard, address);
+	int			i = holder_of(shard, version);
 
-	return i < 0 ? KV_COLD : Max(heat_at(&kv_buffers[i], address - kv_buffers[i].base),
+	return i < 0 ? KV_COLD : Max(kv_buffer_block_heat(i, address - kv_buffers[i].base),
 								 KV_READ_LATELY);
 }
 

@@ -10,6 +10,7 @@
 
 #include "engine/base/types.h"
 #include "engine/buffer/buffer.h"
+#include "engine/cache/cache.h"
 #include "engine/format/format.h"
 #include "engine/shard/shard.h"
 
@@ -62,17 +63,57 @@ extern void kv_buffers_visit_file(void (*visit) (const KvBufferHeader *buffer, c
  * none.  Lock held.
  */
 extern int	kv_shard_buffer(const KvShard *shard, int i);
-/*
- * After the buffer is written: puts its values into the recent ring or, if so marked, into the
- * value cache.  If it is full because of one bulk load, cold values are not put.
- */
-extern void kv_buffer_keep(int buffer);
+/* Has the buffer values that are not KV_COLD?  And the heat of a block at an offset. */
+extern bool kv_buffer_is_hot(int buffer);
+extern KvHeat kv_buffer_block_heat(int buffer, uint32 at);
 /*
  * Completes the buffer's value image, batch head and header, and marks it sealed.  log_offset is
  * reserved already.  The caller changes its state.
  */
 extern void kv_buffer_seal_image(int buffer, uint32 value_bytes, uint32 entry_bytes,
 								 uint32 nentries, uint64 log_offset);
+
+/*
+ * What is written of a buffer: values for the value file and entries for the key log, by key.  If
+ * there is no memory, or the buffer is not to be sorted, they are those of the buffer.
+ */
+typedef struct KvSorted
+{
+	char	   *values;			/* page-aligned */
+	uint32		len;			/* 0: there are no values */
+	uint64		offset;			/* in the value file */
+	KvLogBatch *batch;
+	void	   *memory;			/* of all this; NULL: it is in the buffer */
+	struct KvSortItem *items;
+	uint8	   *heat;			/* KvHeat of each block */
+	bool		hot;			/* some are not KV_COLD */
+} KvSorted;
+
+/* ---- sort.c; no lock is held ---- */
+/*
+ * Of a buffer that the caller has claimed: sorts it, in memory of this process that lasts until
+ * kv_sorted_free.  ERROR only if a former attempt has got beyond kv_sorted_relocate's begin, and
+ * there is no memory.
+ */
+extern void kv_sorted_make(KvSorted *sorted, int buffer);
+extern void kv_sorted_free(KvSorted *sorted);
+/* The number, by arrival, of the nth entry of the batch. */
+extern uint32 kv_sorted_arrival(const KvSorted *sorted, uint32 n);
+/*
+ * Does the buffer file have the batch that was sealed?  Values have CRCs in their entries, which
+ * readers check.
+ */
+extern bool kv_buffer_has_batch(int buffer);
+/*
+ * After it is written: puts its values into the recent ring or, if so marked, into the value cache.
+ * If it is full because of one bulk load, cold values are not put.
+ */
+extern void kv_sorted_keep(const KvSorted *sorted, int buffer);
+/*
+ * The values and the batch are in their files: gives the buffer's versions in the memtable their
+ * new locations.  Takes the shard's lock.
+ */
+extern void kv_sorted_relocate(const KvSorted *sorted, int buffer);
 
 /* ---- drain.c ---- */
 /*
@@ -88,18 +129,16 @@ extern void kv_buffers_seal_idle(void);
 extern bool kv_buffer_is_next(int buffer);
 /* WRITING to SEALED; false: its store was dropped with its files, so it is no failure. */
 extern bool kv_buffer_unclaim(int buffer, int error);
-/* The part of a claimed buffer that is to be written to its file; len 0: nothing. */
-extern void kv_buffer_image(int buffer, uint64 *offset, uint32 *len, char **memory);
 /*
- * After the values are in their value file: logs the buffer's entries and frees it.  Returns 0, or
- * an errno: it is SEALED again.  If the buffer file does not have the entries that were put into
- * it: PANIC, or EIO, by data_sync_retry.
+ * After the values are in their value file as sorted: logs the buffer's entries and frees it.
+ * Returns 0, or an errno: it is SEALED again.  If the buffer file does not have the entries that
+ * were put into it: PANIC, or EIO, by data_sync_retry.
  */
-extern int	kv_buffer_finish(int buffer);
+extern int	kv_buffer_finish(int buffer, const KvSorted *sorted);
 extern void kv_buffer_release(int buffer); /* frees it, and wakes processes that wait for one */
 
 /* ---- commit.c ---- */
-/* logs the entries of a buffer that no PUT has; its values are in its value file */
-extern void kv_commit_log_batch(int i);
+/* logs the entries of a buffer that no PUT has; its values are in its value file as sorted */
+extern void kv_commit_log_batch(int i, const KvSorted *sorted);
 
 #endif							/* KV_BUFFER_INTERNAL_H */

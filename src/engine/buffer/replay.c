@@ -3,8 +3,9 @@
  *		Replays the write buffers that an earlier incarnation left.
  *
  * A sealed buffer has its positions in a value file and in the key log; writing both again is
- * idempotent.  The buffer that was open is measured (its entries up to the first invalid one),
- * sealed after the end of the key logs, and replayed in the same way.  Afterwards it is free.
+ * idempotent, and replaces whole what may be there in another order (sort.c).  The buffer that was
+ * open is measured (its entries up to the first invalid one), sealed after the end of the key logs,
+ * and replayed in the same way.  Afterwards it is free.
  */
 #include "postgres.h"
 

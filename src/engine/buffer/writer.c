@@ -46,6 +46,7 @@
 typedef struct KvBufferWrite
 {
 	KvIoRequest request;
+	KvSorted	sorted;			/* what is written */
 	int			buffer;			/* -1: unused */
 	bool		ended;			/* waits for its turn */
 } KvBufferWrite;
@@ -143,21 +144,20 @@ finish(KvBufferWrite *write)
 	{
 		/* the write of an older buffer of the shard has failed: finish this one after that */
 		(void) kv_buffer_unclaim(buffer, 0);
-		return;
 	}
 	else
 	{
 		PG_TRY();
 		{
-			err = kv_buffer_finish(buffer);
+			err = kv_buffer_finish(buffer, &write->sorted);
 		}
 		PG_CATCH();
 		{
 			give_up(buffer, context);
-			return;
 		}
 		PG_END_TRY();
 	}
+	kv_sorted_free(&write->sorted);
 	if (err != 0 && is_news(&key, err))
 		kv_io_error(LOG, err, kv_path_value(&key, file), "write");
 }
@@ -209,26 +209,33 @@ start(KvBufferWrite *write)
 	MemoryContext context = CurrentMemoryContext;
 	int			buffer = write->buffer;
 	const KvStore *store = kv_buffers[buffer].store;
+	volatile bool failed = false;
 
-	kv_buffer_image(buffer, &write->request.offset, &write->request.len,
-					&write->request.buffer);
+	PG_TRY();
+	{
+		kv_sorted_make(&write->sorted, buffer);
+		if (write->sorted.len > 0)
+			write->request.file = kv_value_file(&store->key, store->cache_id,
+												kv_file_of(kv_buffers[buffer].base), 0);
+	}
+	PG_CATCH();
+	{
+		write->buffer = -1;
+		kv_sorted_free(&write->sorted);
+		give_up(buffer, context);
+		failed = true;
+	}
+	PG_END_TRY();
+	if (failed)
+		return;
+	write->request.offset = write->sorted.offset;
+	write->request.len = write->sorted.len;
+	write->request.buffer = write->sorted.values;
 	if (write->request.len == 0)
 	{
 		end(write);
 		return;
 	}
-	PG_TRY();
-	{
-		write->request.file = kv_value_file(&store->key, store->cache_id,
-											kv_file_of(kv_buffers[buffer].base), 0);
-	}
-	PG_CATCH();
-	{
-		write->buffer = -1;
-		give_up(buffer, context);
-		return;
-	}
-	PG_END_TRY();
 	KV_STOP_POINT("buffer_before_write");
 	kv_io_submit_write(&write->request, KV_IO_VALUE_WRITE);
 }

@@ -192,7 +192,7 @@ kv_run_page_version(const KvRunPage *page, int i, KvVersion *version)
 	version->status = KV_XID_COMMITTED;
 	version->xid = 0;
 	version->cid = 0;
-	version->pad = 0;
+	version->moves = false;
 	if (page->kinds != NULL)
 	{
 		version->kind = page->kinds[i] & 0x0F;

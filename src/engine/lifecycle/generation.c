@@ -74,6 +74,7 @@ enter_store(Oid dboid, Oid relid, uint32 generation)
 		store->map.now = store->map.directory = store->map.blocks = InvalidDsaPointer;
 		pg_atomic_init_u32(&store->state, KV_STORE_CLOSED);
 		pg_atomic_init_u32(&store->pins, 0);
+		store->numbered = false;
 		pg_atomic_init_u32(&store->opening.next_shard, 0);
 		LWLockInitialize(&store->versions.lock, kv_tranche_shard);
 		pg_atomic_init_u32(&store->versions.failed, 0);

@@ -50,10 +50,13 @@
 typedef struct KvAddressRow
 {
 	uint64		distance;		/* from the start of the order; big-endian */
-	KvLocation	location;
+	KvLocation	location;		/* with KV_MOVES, if the version moves */
 	uint32		len;
 	uint32		crc;
 } KvAddressRow;
+
+/* No form of a value has this bit of a location. */
+#define KV_MOVES	(UINT64CONST(1) << 62)
 
 struct KvAddressOrder
 {
@@ -112,7 +115,7 @@ put_row(KvAddressOrder *by_address, const KvBatchRow *row, bytea *room)
 {
 	KvAddressRow placed = {
 		.distance = pg_hton64(KV_LOCATION_ADDRESS(row->version.location) - by_address->begin),
-		.location = row->version.location,
+		.location = row->version.location | (row->version.moves ? KV_MOVES : 0),
 		.len = row->version.len,
 		.crc = row->version.crc
 	};
@@ -246,7 +249,8 @@ take(KvScan *scan)
 		row->key = (uint8 *) VARDATA(bytes) + sizeof(placed);
 		row->keylen = VARSIZE(bytes) - VARHDRSZ - sizeof(placed);
 		row->version.kind = KV_VERSION_PUT;
-		row->version.location = placed.location;
+		row->version.location = placed.location & ~KV_MOVES;
+		row->version.moves = (placed.location & KV_MOVES) != 0;
 		row->version.len = placed.len;
 		row->version.crc = placed.crc;
 		row->present = true;

@@ -95,6 +95,7 @@ kv_version_again(KvStore *store, KvKey key, KvVersion *version)
 	{
 		version->location = search.found.location;
 		version->crc = search.found.crc;
+		version->moves = search.found.moves;
 	}
 	return search.any;
 }

@@ -85,7 +85,7 @@ typedef struct KvShard
 
 	/* guarded by lock */
 	KvMemtable	active;			/* new versions go here */
-	KvMemtable	immutable;		/* being flushed: read-only except for statuses */
+	KvMemtable	immutable;		/* being flushed: read-only except for statuses and locations */
 	dsa_pointer dead;			/* ranges of dead keys (dead.h), or invalid */
 	KvShardFiles files;
 	bool		recovered;
@@ -136,6 +136,8 @@ struct KvStore
 	 * OPENING, constant later.
 	 */
 	uint32		cache_id;
+	/* numbers of versions are in use, so values stay where they arrive (write/, buffer/) */
+	bool		numbered;
 
 	/* parts.h says who owns each of these, and which lock guards it */
 	KvSpaceAccount account;

@@ -63,6 +63,8 @@
 extern uint32 kv_value_crc_begin(const KvStoreKey *store, KvKey key,
 								 const char *value, Size len);
 extern uint32 kv_value_crc_finish(uint32 crc, KvLocation location, uint32 len);
+/* The checksum that a complete one becomes if the value moves; its bytes are not needed. */
+extern uint32 kv_value_crc_moved(uint32 crc, KvLocation from, KvLocation to, uint32 len);
 /* The first step piece by piece: start, add the value's bytes in order, then its key. */
 extern uint32 kv_value_crc_start(void);
 extern uint32 kv_value_crc_add(uint32 crc, const char *bytes, Size len);

@@ -84,6 +84,16 @@ kv_value_crc_finish(uint32 crc, KvLocation location, uint32 len)
 	return crc;
 }
 
+/*
+ * A CRC is linear: two messages that differ in the location only have CRCs that differ as much as
+ * those of the locations, with whatever before them.
+ */
+uint32
+kv_value_crc_moved(uint32 crc, KvLocation from, KvLocation to, uint32 len)
+{
+	return crc ^ kv_value_crc_finish(0, from, len) ^ kv_value_crc_finish(0, to, len);
+}
+
 bool
 kv_value_matches(const KvStoreKey *store, KvKey key, const char *value,
 				 const KvVersion *version)

@@ -635,7 +635,7 @@ static bool
 same_version(const KvVersion *a, const KvVersion *b)
 {
 	return a->kind == b->kind && a->xid == b->xid && a->cid == b->cid &&
-		a->location == b->location && a->len == b->len;
+		a->location == b->location && a->moves == b->moves && a->len == b->len;
 }
 
 bool
@@ -693,6 +693,7 @@ is_still(const KvKeyState *state, const KvVersion *expected)
 	if (expected == NULL || !there)
 		return expected == NULL && !there;
 	return state->newest.location == expected->location &&
+		state->newest.moves == expected->moves &&
 		state->newest.len == expected->len && state->newest.crc == expected->crc;
 }
 
@@ -756,17 +757,29 @@ kv_put_if(KvStore *store, KvKey key, const KvVersion *expected, const KvPutValue
 #define NUMBER_BITS		60
 #define NUMBER_KIND		(UINT64CONST(1) << NUMBER_BITS) /* of a version with a value */
 #define NUMBER_EMPTY	(UINT64CONST(3) << NUMBER_BITS)
+#define NUMBER_MOVES	(UINT64CONST(1) << (NUMBER_BITS - 1))	/* more than any address / 8 */
 #define STORE_FACTOR	UINT64CONST(0x9E3779B97F4A7C15)
 
 /*
  * Redo assigns addresses again, perhaps to other values, and a standby has addresses of its
  * own.  So the number depends on the run of the server.  The incarnation would not be enough: a
  * restarted standby keeps its incarnation, and so does a copy.
+ *
+ * When a write buffer is written, another version of the key may get the location that this one
+ * has had.  So a number of a version that moves is that of no other.
  */
 uint64
 kv_version_number(const KvStore *store, const KvVersion *version)
 {
-	uint64		place = version->location + store->shape.id * STORE_FACTOR + kv_incarnations->run;
+	uint64		place = version->location + store->shape.id * STORE_FACTOR + kv_incarnations->run +
+		(version->moves ? NUMBER_MOVES : 0);
 
 	return (place & (NUMBER_KIND - 1)) | (version->len > 0 ? NUMBER_KIND : NUMBER_EMPTY);
+}
+
+void
+kv_numbers_stay(KvStore *store)
+{
+	if (!store->numbered)
+		store->numbered = true;
 }

@@ -549,6 +549,8 @@ open_locked(KvMcTable *table, bool writes)
 	}
 	table->table = kv_table_get(rel);
 	table->store = kv_table_store(rel, writes);
+	if (table->store != NULL)
+		kv_numbers_stay(table->store);
 	table_close(rel, NoLock);
 	if (!table->watched && table->expires != 0 && table->store != NULL)
 	{
