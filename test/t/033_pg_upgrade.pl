@@ -25,8 +25,12 @@ $old->safe_psql('postgres', join('', map { kv_table("t_$_", 'k int, v text', 'k'
 $old->safe_psql('postgres', "INSERT INTO t_$_ SELECT (g::bigint * 715827 - 2147483640)::int, repeat('v', g % 3000) || g FROM generate_series(1, 5000) g; DELETE FROM t_$_ WHERE k % 7 = 0; UPDATE t_$_ SET v = 'new' || k WHERE k % 5 = 0; BEGIN; INSERT INTO t_$_ VALUES (1, 'gone'); ROLLBACK") for @levels;
 # a table whose first column, its key, was dropped while it was empty
 $old->safe_psql('postgres', 'CREATE FOREIGN TABLE first (j int, k int, v text) SERVER kvfdw; ALTER FOREIGN TABLE first DROP COLUMN j');
-# definitions that are refused now, made when the library was not there to look
-$old->safe_psql('postgres', "CREATE FOREIGN TABLE renamed (k int, v text) SERVER kvfdw OPTIONS (key 'k'); ALTER FOREIGN TABLE renamed RENAME k TO key");
+# an option that names a column which is gone
+$old->safe_psql('postgres', "CREATE FOREIGN TABLE renamed (k int, key int, v text) SERVER kvfdw OPTIONS (key 'k'); ALTER FOREIGN TABLE renamed DROP COLUMN k");
+# primary keys: of a table with rows, of a partition, and of a table that was never written to
+$old->safe_psql('postgres', 'ALTER FOREIGN TABLE t_full ADD CONSTRAINT "a Key" PRIMARY KEY (k); ALTER FOREIGN TABLE part ADD PRIMARY KEY (k); CREATE FOREIGN TABLE keyed (a int, b int, PRIMARY KEY (b, a)) SERVER kvfdw');
+my $keys = q{SELECT conrelid::regclass, conname, pg_get_indexdef(conindid), conindid, pg_relation_size(conindid) FROM pg_constraint WHERE contype = 'p' AND connamespace = 'public'::regnamespace ORDER BY conname};
+my $keys_before = $old->safe_psql('postgres', $keys);
 my $others = 'TABLE written; TABLE dropped; TABLE parent';
 my $rows = "one|three\n1|v|\n5|five";
 is($old->safe_psql('postgres', $others), $rows, 'the old server has the rows');
@@ -81,6 +85,7 @@ system('cp', '-a', $new->data_dir, $new->data_dir . '.upgraded') == 0 or die;
 # ---- without kvfdw_upgrade ----
 $new->start;
 is($new->safe_psql('postgres', $definitions), $before, 'the definitions are the same');
+is($new->safe_psql('postgres', $keys) =~ s/^heap\|.*\n?//mr, $keys_before =~ s/^heap\|.*\n?//mr, '... and the primary keys, with their OIDs');
 is($new->safe_psql('postgres', 'SELECT count(*) > 1000 FROM heap'), 't', 'heap tables have their rows');
 for my $t (qw(t_full t_keys t_none written dropped parent part first))
 {
