@@ -102,7 +102,7 @@ sub make_table
 	return { id => $i, keys => \@keys, shape => $shape, keylist => $keylist,
 		out => join(', ', $keylist, grep { defined } $shape->{out}),
 		kv => $heap_only ? "CREATE TABLE kv_$i (" . join(', ', @defs) . ", PRIMARY KEY ($keylist))"
-		: "CREATE FOREIGN TABLE kv_$i (" . join(', ', @defs) . ") SERVER kvfdw OPTIONS (key '$keylist', shards '$shards', compression '$compression')",
+		: "CREATE FOREIGN TABLE kv_$i (" . join(', ', @defs) . ($i % 2 ? ", PRIMARY KEY ($keylist)" : '') . ") SERVER kvfdw OPTIONS (key '$keylist', shards '$shards', compression '$compression')",
 		heap => "CREATE TABLE hp_$i (" . join(', ', @defs) . ", PRIMARY KEY ($keylist))" };
 }
 
