@@ -62,7 +62,10 @@ before_commit(void)
 	foreach(cell, tables)
 		kv_table_apply_options(lfirst_oid(cell));
 	if (kv_engine_ready())
+	{
+		kv_engine_before_commit_of_stores();
 		kv_engine_before_commit();
+	}
 }
 
 /* Did pg_backup_start succeed, and is the backup still in force?  Never throws. */

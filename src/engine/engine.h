@@ -70,6 +70,8 @@ extern int	kv_server_version(void);
 
 /* ---- transactions (called by kvfdw.c's callbacks) ---- */
 extern void kv_engine_before_commit(void);	/* PRE_COMMIT, PRE_PREPARE: may throw */
+/* Before that: stores that the transaction has made, and whose versions are not logged. */
+extern void kv_engine_before_commit_of_stores(void);
 extern void kv_engine_at_prepare(void);	/* as at_commit */
 extern void kv_engine_at_commit(void);	/* never throws, allocates or waits */
 /* As at_commit: discards the stores that the transaction's CREATE or TRUNCATE has made. */

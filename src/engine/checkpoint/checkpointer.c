@@ -140,7 +140,8 @@ static bool
 may_rest(void)
 {
 	return !ShutdownRequestPending && !RecoveryInProgress() &&
-		pg_atomic_read_u32(&kv_gate->is_open) != 0 && !checkpoint_is_awaited();
+		pg_atomic_read_u32(&kv_gate->is_open) != 0 &&
+		pg_atomic_read_u32(&kv_registry->marks_awaited) == 0 && !checkpoint_is_awaited();
 }
 
 /*
@@ -708,6 +709,7 @@ kv_checkpointer_main(Datum arg)
 												ALLOCSET_DEFAULT_SIZES));
 	KV_STOP_POINT("checkpointer_before_raise");
 	open_gate();
+	kv_registry->checkpointer = MyLatch;
 
 	while (kv_worker_goes_on(NULL))
 	{
@@ -736,6 +738,7 @@ kv_checkpointer_main(Datum arg)
 		kv_files_let_go();
 		kv_nap(nap, KV_WAIT_IDLE);
 	}
+	kv_registry->checkpointer = NULL;
 	/* another checkpointer follows unless the server stops; then nothing is waited for */
 	if (kv_io_server_stops())
 		kv_resolve_for_stop();

@@ -153,6 +153,11 @@ extern void kv_shard_load_mark(KvStore *store, const KvVersions *versions, uint3
  */
 extern bool kv_shard_needs_mark(KvStore *store, uint32 shard_id, uint32 round);
 /*
+ * After kv_shard_want_mark: is all durable that the shard had then?  False also after a failed
+ * attempt, which is not repeated unless a mark is requested again.
+ */
+extern bool kv_shard_has_mark(KvShard *shard);
+/*
  * Make the state of n shards durable, and record that.  covers: see mark.c's head.  ERROR if
  * one cannot be: then the previous marks of all n count.
  */

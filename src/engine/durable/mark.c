@@ -238,6 +238,18 @@ kv_shard_needs_mark(KvStore *store, uint32 shard_id, uint32 round)
 	return needs;
 }
 
+bool
+kv_shard_has_mark(KvShard *shard)
+{
+	bool		has;
+
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	has = !shard->durable.wanted &&
+		(!shard->durable.marks[KV_MARK_NEXT].valid || is_clean(shard));
+	LWLockRelease(&shard->lock);
+	return has;
+}
+
 /*
  * A failed attempt may have appended its mark, and the sync of that has failed.  The files that it
  * names are kept only until the next capture, so before that the previous mark becomes the newest

@@ -460,7 +460,10 @@ kv_store_open(Oid dboid, Oid relid, int shards, int key_width, const KvKey *boun
 		{
 			store = create_generation(entry, shards, key_width, bounds, wal, tablespace, 0);
 			if (created_in != InvalidSubTransactionId)
+			{
 				entry->birth = U64FromFullTransactionId(GetTopFullTransactionIdIfAny());
+				kv_unlogged_note(store);
+			}
 		}
 		LWLockRelease(&kv_registry->lock);
 	}
@@ -501,6 +504,7 @@ kv_store_truncate(Oid dboid, Oid relid, int shards, int key_width, const KvKey *
 	if (store != NULL || created_in == InvalidSubTransactionId)
 	{
 		store = create_generation(entry, shards, key_width, bounds, wal, tablespace, xid);
+		kv_unlogged_note(store);
 		LWLockRelease(&kv_registry->lock);
 		kv_pending_add(KV_PENDING_TRUNCATE, dboid, relid, store->key.generation,
 					   GetCurrentSubTransactionId());

@@ -42,6 +42,10 @@ extern KvStore *kv_store_make(const KvStoreKey *key, const KvStoreShape *shape,
 /* Redo: a store was removed, unless another one has its key now. */
 extern void kv_generation_remove(const KvStoreKey *key, uint64 id);
 
+/* ---- unlogged.c ---- */
+/* This transaction has just made the store: log nothing of it until COMMIT, if that is possible. */
+extern void kv_unlogged_note(KvStore *store);
+
 /* ---- open.c: the table file; kv_store_get_schema and kv_store_set_schema: engine/store.h ---- */
 /*
  * When its creator has committed, remove the creator from the table file, so that clog may

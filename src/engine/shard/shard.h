@@ -117,6 +117,14 @@ typedef enum KvStoreState
 	KV_STORE_DROPPED			/* the maintainer unlinks it when it has no pins */
 } KvStoreState;
 
+/* Level full: are versions logged?  See lifecycle/unlogged.c. */
+typedef enum KvUnloggedState
+{
+	KV_LOGGED,
+	KV_UNLOGGED,				/* they are not until COMMIT */
+	KV_UNLOGGED_ROWS			/* and there are some */
+} KvUnloggedState;
+
 struct KvStore
 {
 	KvStoreKey	key;			/* hash key */
@@ -125,6 +133,7 @@ struct KvStore
 	pg_atomic_uint64 move_to;
 	/* full xid of the transaction that copied its rows from another store; 0: visible to all */
 	pg_atomic_uint64 copied_by;
+	uint8		unlogged;		/* KvUnloggedState; set by the transaction that has made it */
 	pg_atomic_uint32 state;		/* KvStoreState */
 	/*
 	 * Workers that hold a pointer without a relation lock.  Pins keep a dropped store in memory,
@@ -334,6 +343,8 @@ typedef struct KvRegistry
 	pg_atomic_uint32 cache_ids;	/* the last KvStore.cache_id given out */
 	pg_atomic_uint32 drop_counter;	/* makes the names of files that wait for removal */
 	pg_atomic_uint32 marks_wanted;	/* some shard has durable.wanted */
+	pg_atomic_uint32 marks_awaited; /* sessions that wait for marks (lifecycle/unlogged.c) */
+	Latch	   *volatile checkpointer;	/* the checkpointer's latch, or NULL */
 	pg_atomic_uint32 retired;	/* retired value files of all shards */
 	pg_atomic_uint64 freeing;	/* sum of KvStore.space.freeing of all stores */
 	pg_atomic_uint32 maps_unfinished; /* unfinished maps of all stores */

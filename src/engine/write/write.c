@@ -651,6 +651,11 @@ kv_write_is_logged(KvStore *store, uint32 shard_id, const KvWrite *write)
 	if (store->shape.wal == KV_WAL_NONE || RecoveryInProgress() || write->restored ||
 		!write->stored)
 		return false;
+	if (unlikely(store->unlogged != KV_LOGGED))
+	{
+		store->unlogged = KV_UNLOGGED_ROWS;
+		return false;
+	}
 	return store->shape.wal != KV_WAL_KEYS || kv_commit_note_write(store, shard_id);
 }
 

@@ -271,6 +271,19 @@ kv_writing_incarnation(void)
 	return RecoveryInProgress() ? 0 : kv_incarnations->current;
 }
 
+/*
+ * In recovery the boundary of the incarnation whose WAL is replayed has at least the xids that
+ * the WAL has named so far.  Clog has their status as far as that is replayed.  A mark may have
+ * versions of them that are not in the WAL (lifecycle/unlogged.c).
+ */
+static uint64
+boundary_of(const KvIncarnation *dead, bool last)
+{
+	if (!last || !kv_incarnations->provisional || !RecoveryInProgress())
+		return dead->boundary;
+	return Max(dead->boundary, U64FromFullTransactionId(ReadNextFullTransactionId()));
+}
+
 bool
 kv_incarnation_aborted(uint32 incarnation, uint64 xid)
 {
@@ -281,7 +294,7 @@ kv_incarnation_aborted(uint32 incarnation, uint64 xid)
 		const KvIncarnation *dead = &kv_incarnations->dead[i];
 
 		if (dead->number == incarnation)
-			return xid >= dead->boundary;
+			return xid >= boundary_of(dead, i == kv_incarnations->ndead - 1);
 		if (dead->number < incarnation)
 			break;
 	}

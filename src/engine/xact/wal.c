@@ -5,7 +5,8 @@
  *
  * A store's wal level determines what is logged:
  *
- *	full	every version, with its value (PUT; several small ones of a statement: VERSIONS)
+ *	full	every version, with its value (PUT; several small ones of a statement: VERSIONS);
+ *			exception: lifecycle/unlogged.c
  *	keys	every version, with its value or by its location (BATCH); buffer/commit.c
  *	none	nothing of it; each writing (sub)transaction inserts one XLOG_NOOP,
  *			because PostgreSQL flushes no commit without WAL
