@@ -92,7 +92,7 @@ bench_mass()
 				done
 			done >"$KV_RUN/mass.times"
 			while IFS='|' read -r name heap_ms kv_ms heap_cpu kv_cpu; do
-				line "$name, $rows rows" "$(ratio "$kv_ms" "$heap_ms") heap, $heap_ms and $kv_ms ms; CPU $heap_cpu and $kv_cpu ms" \
+				line "$name, $rows rows" "$(ratio "$kv_ms" "$heap_ms") heap, CPU $(ratio "$kv_cpu" "$heap_cpu"); $heap_ms and $kv_ms ms, CPU $heap_cpu and $kv_cpu ms" \
 					"1.5x heap" "$kv_ms <= 1.5 * $heap_ms"
 			done < <(awk -F'|' '!($2 in seen) { seen[$2] = 1; order[++n] = $2 }
 				!(($1, $2) in ms) || $3 < ms[$1, $2] { ms[$1, $2] = $3 } !(($1, $2) in t) || $4 < t[$1, $2] { t[$1, $2] = $4 }

@@ -228,6 +228,7 @@ kvfdw_handler(PG_FUNCTION_ARGS)
 	kv_scan_routine(routine);
 	kv_modify_routine(routine);
 	kv_batch_routine(routine);
+	kv_direct_routine(routine);
 	kv_explain_routine(routine);
 	PG_RETURN_POINTER(routine);
 }

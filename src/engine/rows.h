@@ -275,6 +275,22 @@ extern KvRowResult kv_update(KvStore *store, Relation rel, KvKey key, Snapshot s
 extern KvRowResult kv_delete(KvStore *store, Relation rel, KvKey key, Snapshot snapshot,
 							 KvKey moved_to, CommandId cid, KvRow *newer);
 
+#define KV_DELETED_TOGETHER	64
+
+typedef struct KvDelete
+{
+	KvKey		key;
+	const KvSeen *seen;			/* from kv_scan_seen, or NULL */
+} KvDelete;
+
+/*
+ * Delete the first of up to KV_DELETED_TOGETHER rows that the snapshot sees, as kv_delete does one
+ * after the other.  Returns how many: the next row needs kv_delete, because others have changed or
+ * locked it, or something must be waited for.
+ */
+extern int	kv_delete_many(KvStore *store, const KvDelete *rows, int n, Snapshot snapshot,
+						   CommandId cid);
+
 /* ---- rows by key, for a process that must not wait (scan/scan.c, write/rowlock.c) ---- */
 typedef enum KvGetStatus
 {

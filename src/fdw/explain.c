@@ -225,7 +225,7 @@ explain_count(ForeignScan *plan, ExplainState *es)
 	ExplainPropertyText("Access", "count", es);
 }
 
-static void
+void
 kv_explain_foreign_scan(ForeignScanState *node, ExplainState *es)
 {
 	ForeignScan *plan = (ForeignScan *) node->ss.ps.plan;

@@ -57,7 +57,8 @@ enum KvScanPrivateIndex
 	/* Integer: rows likely to be taken, 0 = all, -1 = known when it runs */
 	KvScanPrivateLimit,
 	KvScanPrivateLock,			/* Integer: LockTupleMode of the scan's own locks, or -1 */
-	KvScanPrivateOperation		/* Integer: CmdType of the query */
+	KvScanPrivateOperation,		/* Integer: CmdType of the query */
+	KvScanPrivateSetsTag		/* Boolean, of a scan that deletes directly: its rows count */
 };
 
 /* Items in a ModifyTable's fdw_private list for a target must match this enum. */
@@ -256,6 +257,9 @@ extern void kv_raise_row_conflict(KvRowResult result, CmdType operation);
  */
 extern void kv_check_conflict_out(Relation rel, KvScan *scan, Snapshot snapshot);
 
+/* SERIALIZABLE: check a key that was written against the locks of readers. */
+extern void kv_check_conflict_in(Relation rel, KvKey key);
+
 /* The page that stands for a key in the predicate locks of SERIALIZABLE. */
 extern BlockNumber kv_key_page(KvKey key);
 
@@ -300,6 +304,19 @@ typedef struct KvScanState
 	MemoryContext range_context;	/* of the current (re)scan's keys */
 } KvScanState;
 
+/* Callbacks of scans, which those that delete directly share. */
+extern void kv_begin_foreign_scan(ForeignScanState *node, int eflags);
+extern void kv_end_foreign_scan(ForeignScanState *node);
+extern void kv_explain_foreign_scan(ForeignScanState *node,
+									struct ExplainState *es);	/* explain.c */
+/* The next row that the key conditions leave; begins the (re)scan.  False: there are no more. */
+extern bool kv_scan_next_row(ForeignScanState *node, KvRow *row);
+/* Does the row in the slot satisfy the quals?  Counts it if not. */
+extern bool kv_scan_passes(ForeignScanState *node, ExprState *quals, TupleTableSlot *slot);
+
+/* modify.c: core has opened the target, and may see that it has indexes again. */
+extern void kv_show_indexes(ResultRelInfo *rinfo);
+
 /* ---- initialization of the FDW by each file ---- */
 
 /* Each fills in the callbacks of the file of that name. */
@@ -307,6 +324,7 @@ extern void kv_plan_routine(FdwRoutine *routine);
 extern void kv_scan_routine(FdwRoutine *routine);
 extern void kv_modify_routine(FdwRoutine *routine);
 extern void kv_batch_routine(FdwRoutine *routine);
+extern void kv_direct_routine(FdwRoutine *routine);
 extern void kv_explain_routine(FdwRoutine *routine);
 extern void kv_cost_gucs(void);	/* at load: the planner's settings */
 extern void kv_plan_init(void);	/* in _PG_init: the hook by which the planner knows of keys */

@@ -150,8 +150,8 @@ hide_indexes(Relation rel)
 	}
 }
 
-static void
-show_indexes(ResultRelInfo *rinfo)
+void
+kv_show_indexes(ResultRelInfo *rinfo)
 {
 	Relation	rel = rinfo->ri_RelationDesc;
 
@@ -212,7 +212,7 @@ kv_begin_foreign_modify(ModifyTableState *mtstate, ResultRelInfo *rinfo,
 	KvModifyState *state;
 	List	   *tlist;
 
-	show_indexes(rinfo);
+	kv_show_indexes(rinfo);
 	if (eflags & EXEC_FLAG_EXPLAIN_ONLY)
 		return;
 
@@ -245,7 +245,7 @@ kv_begin_foreign_insert(ModifyTableState *mtstate, ResultRelInfo *rinfo)
 {
 	KvModifyState *state;
 
-	show_indexes(rinfo);
+	kv_show_indexes(rinfo);
 	if (rinfo->ri_FdwState != NULL)
 		return;
 	state = create_state(mtstate, rinfo);

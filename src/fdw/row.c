@@ -10,6 +10,7 @@
 
 #include "access/subtrans.h"
 #include "access/transam.h"
+#include "access/xact.h"
 #include "commands/defrem.h"
 #include "common/hashfn.h"
 #include "executor/executor.h"
@@ -48,7 +49,7 @@ kv_modify_key(StringInfo buf)
 void
 kv_modify_check_conflict_in(KvModifyState *state, KvKey key)
 {
-	CheckForSerializableConflictIn(state->rel, NULL, kv_key_page(key));
+	kv_check_conflict_in(state->rel, key);
 }
 
 /*
@@ -203,6 +204,13 @@ BlockNumber
 kv_key_page(KvKey key)
 {
 	return hash_bytes(key.data, key.len) % MaxBlockNumber;
+}
+
+void
+kv_check_conflict_in(Relation rel, KvKey key)
+{
+	if (IsolationIsSerializable())
+		CheckForSerializableConflictIn(rel, NULL, kv_key_page(key));
 }
 
 /*

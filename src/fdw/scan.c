@@ -237,7 +237,7 @@ prepare_limit(ForeignScanState *node, KvScanState *state, const ForeignScan *pla
 										&node->ss.ps);
 }
 
-static void
+void
 kv_begin_foreign_scan(ForeignScanState *node, int eflags)
 {
 	ForeignScan *plan = (ForeignScan *) node->ss.ps.plan;
@@ -413,9 +413,13 @@ next_position(ForeignScanState *node, KvScanState *state)
 	return true;
 }
 
-static bool
-next_row(ForeignScanState *node, KvScanState *state, KvRow *row)
+bool
+kv_scan_next_row(ForeignScanState *node, KvRow *row)
 {
+	KvScanState *state = node->fdw_state;
+
+	if (!state->started)
+		start_scan(node, state);
 	while (!state->finished)
 	{
 		if (state->positioned)
@@ -434,8 +438,8 @@ next_row(ForeignScanState *node, KvScanState *state, KvRow *row)
 	return false;
 }
 
-static bool
-quals_pass(ForeignScanState *node, ExprState *quals, TupleTableSlot *slot)
+bool
+kv_scan_passes(ForeignScanState *node, ExprState *quals, TupleTableSlot *slot)
 {
 	ExprContext *econtext = node->ss.ps.ps_ExprContext;
 
@@ -469,8 +473,8 @@ lock_row(ForeignScanState *node, KvScanState *state, const KvRow *row,
 			return true;
 		case KV_ROW_NEWER:
 			kv_tuple_store(state->table, &newer, true, slot);
-			return quals_pass(node, node->fdw_recheck_quals, slot) &&
-				quals_pass(node, state->qual, slot);
+			return kv_scan_passes(node, node->fdw_recheck_quals, slot) &&
+				kv_scan_passes(node, state->qual, slot);
 		default:
 			kv_raise_row_conflict(result, state->operation);
 			return false;
@@ -491,10 +495,7 @@ kv_iterate_foreign_scan(ForeignScanState *node)
 	if (KV_PLAN_COUNTS((ForeignScan *) node->ss.ps.plan))
 		return kv_iterate_count(node);
 
-	if (!state->started)
-		start_scan(node, state);
-
-	while (next_row(node, state, &row))
+	while (kv_scan_next_row(node, &row))
 	{
 		kv_tuple_store(state->table, &row, state->want_values, slot);
 		if (state->names != NULL)
@@ -504,7 +505,7 @@ kv_iterate_foreign_scan(ForeignScanState *node)
 			kv_names_add(state->names, key, &slot->tts_tid);
 		}
 		if (state->lock_mode < 0 ||
-			(quals_pass(node, state->qual, slot) && lock_row(node, state, &row, slot)))
+			(kv_scan_passes(node, state->qual, slot) && lock_row(node, state, &row, slot)))
 			return slot;
 
 		/* one call may read any number of rows */
@@ -638,7 +639,7 @@ end_naming(ForeignScanState *node, KvScanState *state)
 	}
 }
 
-static void
+void
 kv_end_foreign_scan(ForeignScanState *node)
 {
 	KvScanState *state = node->fdw_state;

@@ -204,3 +204,62 @@ kv_insert_many(KvStore *store, const KvInsert *rows, int n, CommandId cid)
 	}
 	return done;
 }
+
+/* ---- deleting ---- */
+
+/* What the runs have of rows, as their scan has seen it, or by a search. */
+static void
+find_below(KvStore *store, const KvDelete *rows, const KvKey *keys, int n, KvBelow *below)
+{
+	bool		seen = true;
+
+	for (int i = 0; i < n && seen; i++)
+		seen = rows[i].seen != NULL &&
+			kv_seen_below(rows[i].seen, kv_route(store, keys[i]), &below[i]);
+	if (!seen)
+		kv_keys_below(store, keys, n, LockTupleExclusive, below);
+}
+
+/* Is the row as the snapshot sees it, and does no other transaction lock it? */
+static bool
+is_free_to_go(KvKeyState *state, const KvView *view)
+{
+	return state->unfinished == 0 && state->locked_by == 0 && state->exists &&
+		state->newest.kind == KV_VERSION_PUT &&
+		kv_version_visible(&state->newest, view, kv_incarnations->current);
+}
+
+int
+kv_delete_many(KvStore *store, const KvDelete *rows, int n, Snapshot snapshot, CommandId cid)
+{
+	KvView		view = {snapshot, NULL};
+	KvBelow		below[KV_MANY];
+	KvKey		keys[KV_MANY] = {{NULL, 0}};
+	KvWrite		writes[KV_MANY];
+	KvKeyState	state;
+	KvMany		many;
+	int			done;
+
+	Assert(n <= KV_DELETED_TOGETHER);
+	for (int i = 0; i < n; i++)
+	{
+		keys[i] = rows[i].key;
+		kv_write_prepare(store, keys[i], KV_VERSION_DELETE, KV_FORM_RAW, NULL, 0, cid, &writes[i]);
+	}
+	find_below(store, rows, keys, n, below);
+	kv_many_begin(&many, store);
+	for (done = 0; done < n; done++)
+	{
+		if (!kv_many_reach(&many, keys[done], LockTupleExclusive, &below[done], &state) ||
+			!is_free_to_go(&state, &view) ||
+			!kv_many_put(&many, keys[done], &writes[done], &state))
+			break;
+	}
+	kv_many_end(&many);
+	if (done > 0)
+	{
+		kv_stat_add(store, KV_COUNT_DELETES, done);
+		kv_note_changes(store, done);
+	}
+	return done;
+}
