@@ -41,7 +41,7 @@
 #include "engine/maintenance.h"
 #include "engine/scan/scan.h"
 #include "engine/shard/map.h"
-#include "engine/shard/retired.h"
+#include "engine/shard/obsolete.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/valuefiles.h"
 #include "engine/version/version.h"
@@ -490,39 +490,7 @@ check_value_files(KvCheck *check)
 }
 
 /*
- * Addresses of all value files that shards in the map list, or have retired, now; sorted,
- * palloc'd.
- */
-static KvAddress *
-list_addresses(KvStore *store, Size *n)
-{
-	Size		room = 64;
-	KvAddress  *addresses = palloc(room * sizeof(KvAddress));
-
-	*n = 0;
-	kv_each_shard(store, i)
-	{
-		KvShard    *shard = kv_shard(store, i);
-		Size		wanted = *n + shard->values.n + shard->retired.n;
-
-		if (wanted > room)
-		{
-			room = 2 * wanted;
-			addresses = repalloc_huge(addresses, room * sizeof(KvAddress));
-		}
-		LWLockAcquire(&shard->lock, LW_SHARED);
-		for (int c = 0; c < shard->values.n && *n < room; c++)
-			addresses[(*n)++] = kv_value_files(shard)[c].value_file.address;
-		for (int c = 0; c < shard->retired.n && *n < room; c++)
-			addresses[(*n)++] = kv_retired(shard)[c].value_file.address;
-		LWLockRelease(&shard->lock);
-	}
-	qsort(addresses, *n, sizeof(KvAddress), kv_address_compare);
-	return addresses;
-}
-
-/*
- * Is the value file in the list of a shard in the map, about to be, or retired, or is a
+ * Is the value file in the list of a shard in the map, about to be, or obsolete, or is a
  * compaction job creating value files now?  Looks at all shards, so it is for files that were
  * in no list before.
  */
@@ -537,13 +505,12 @@ is_of_some_shard(KvStore *store, KvAddress address)
 
 		LWLockAcquire(&shard->lock, LW_SHARED);
 		found = address == shard->values.next || shard->roles.compactor != 0 ||
-			kv_value_file_find(shard, address) != NULL ||
-			kv_retired_find(shard, address) != NULL;
+			kv_value_file_find(shard, address) != NULL;
 		LWLockRelease(&shard->lock);
 		if (found)
 			break;
 	}
-	return found;
+	return found || kv_obsolete_has(store, address);
 }
 
 /* Has a shard in the map the file that was found, or had it one at these addresses? */
@@ -572,7 +539,7 @@ check_directory(KvCheck *check)
 	Size		n;
 
 	kv_store_list_files(&store->key, &found);
-	addresses = list_addresses(store, &n);
+	addresses = kv_value_addresses(store, &n);
 	for (int i = 0; i < found.n; i++)
 	{
 		const KvFoundFile *file = &found.files[i];

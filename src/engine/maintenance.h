@@ -100,9 +100,9 @@ typedef struct KvStoreStats
 	uint64		value_file_bytes;	/* allocated bytes of them */
 	uint64		live_bytes;		/* of these, approximately the bytes that some version uses */
 	uint64		unsorted_bytes; /* of these, bytes that were not put in order together */
-	uint64		retired_value_files; /* value files that are not the table's any more */
-	uint64		retired_bytes;
-	const char *retired_waits_for;	/* why they still exist; NULL: there is none */
+	uint64		obsolete_value_files; /* value files that are not the table's any more */
+	uint64		obsolete_bytes;
+	const char *obsolete_waits_for;	/* why they still exist; NULL: there is none */
 	uint64		space_bound;	/* the limit for value_file_bytes (I 19); PG_UINT64_MAX: none */
 	const char *space_waits_for;	/* why it is not compacted, though it is due; or NULL */
 } KvStoreStats;

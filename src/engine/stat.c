@@ -35,7 +35,7 @@
 #include "engine/maintenance.h"
 #include "engine/rows.h"
 #include "engine/shard/map.h"
-#include "engine/shard/retired.h"
+#include "engine/shard/obsolete.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"
 #include "engine/shard/valuefiles.h"
@@ -97,7 +97,7 @@ kv_store_size(KvStore *store)
 }
 
 /*
- * Count the value files of a shard, and its emptied ones.  Value files that other shards may
+ * Count the value files of a shard.  Value files that other shards may
  * list, too, are added to addresses and counted for the first shard only.
  */
 static KvAddress *
@@ -122,9 +122,6 @@ add_value_files(KvShard *shard, KvAddress *addresses, int *n, KvStoreStats *stat
 		stats->value_files++;
 		stats->value_file_bytes += kv_value_file_end(shard, value_file) - address;
 	}
-	stats->retired_value_files += shard->retired.n;
-	for (int i = 0; i < shard->retired.n; i++)
-		stats->retired_bytes += kv_retired(shard)[i].taken;
 	LWLockRelease(&shard->lock);
 	if (*n > before)
 		qsort(addresses, *n, sizeof(KvAddress), kv_address_compare);
@@ -136,7 +133,7 @@ describe(KvStore *store, KvStoreStats *stats)
 {
 	KvAddress  *addresses = NULL;
 	int			nplaces = 0;
-	KvRetiredWait waits = KV_WAITS_FOR_NOTHING;
+	KvObsoleteBytes obsolete;
 	KvStoreSpace space;
 
 	memset(stats, 0, sizeof(*stats));
@@ -152,18 +149,19 @@ describe(KvStore *store, KvStoreStats *stats)
 		return;
 	stats->rows = kv_store_row_estimate(store);
 
-	/* read before the lists, so that files released in between are not counted twice */
-	stats->retired_bytes = pg_atomic_read_u64(&store->space.freeing);
+	/* in this order, so that files that leave lists, or are removed, are not counted twice */
+	stats->obsolete_bytes = pg_atomic_read_u64(&store->space.freeing);
 	KV_STOP_POINT("stat_freeing");
+	obsolete = kv_obsolete_bytes(store, PG_UINT64_MAX);
+	stats->obsolete_value_files = obsolete.n;
+	stats->obsolete_bytes += obsolete.all;
 	kv_each_shard(store, i)
 	{
 		KvShard    *shard = kv_shard(store, i);
-		uint64		bytes;
 
 		stats->memtable_bytes += shard->active.bytes + shard->immutable.bytes;
 		stats->runs += shard->files.nunfrozen + (shard->files.base_run != 0);
 		addresses = add_value_files(shard, addresses, &nplaces, stats);
-		waits = Max(waits, kv_retired_wait(store, i, KV_ANY_MARK, &bytes));
 	}
 	kv_store_space(store, &space);
 	stats->live_bytes = space.all.live + space.all.kept - space.all.stuck - space.all.failed;
@@ -171,8 +169,8 @@ describe(KvStore *store, KvStoreStats *stats)
 	stats->space_bound = space.bound == PG_UINT64_MAX ? space.bound :
 		space.bound + space.given_up + space.granted;
 	stats->space_waits_for = kv_space_wait_names[pg_atomic_read_u32(&store->space.waits)];
-	if (stats->retired_bytes > 0)
-		stats->retired_waits_for = kv_retired_wait_names[waits];
+	if (stats->obsolete_bytes > 0)
+		stats->obsolete_waits_for = kv_obsolete_wait_names[obsolete.waits];
 }
 
 void

@@ -137,10 +137,10 @@ add_table_row(void *arg, const KvStoreStats *stats)
 	values[n++] = Int64GetDatum(stats->value_files);
 	values[n++] = Int64GetDatum(stats->value_file_bytes);
 	values[n++] = Int64GetDatum(stats->live_bytes);
-	values[n++] = Int64GetDatum(stats->retired_value_files);
-	values[n++] = Int64GetDatum(stats->retired_bytes);
-	if (stats->retired_waits_for != NULL)
-		values[n++] = CStringGetTextDatum(stats->retired_waits_for);
+	values[n++] = Int64GetDatum(stats->obsolete_value_files);
+	values[n++] = Int64GetDatum(stats->obsolete_bytes);
+	if (stats->obsolete_waits_for != NULL)
+		values[n++] = CStringGetTextDatum(stats->obsolete_waits_for);
 	else
 		nulls[n++] = true;
 	values[n++] = Int64GetDatum(stats->counts[KV_COUNT_MOVED_READS]);

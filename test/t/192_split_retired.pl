@@ -1,5 +1,5 @@
-# Promise: a split may take over a retired value file from the old shard, and the file may be
-# removed before the new shards count: their marks are made, and checkpoints continue (I 14).
+# Promise: an obsolete value file may be removed while its shard is split, before the new shards
+# count: their marks are made, and checkpoints continue (I 14).
 # Needs a test build (make FAULTS=1).
 use strict;
 use warnings;

@@ -239,7 +239,7 @@ sync_values(KvStore *store, uint32 shard_id)
 		int			n;
 
 		writes = pg_atomic_read_u64(&shard->buffers.writes);
-		n = kv_values_unsynced(shard, &files);
+		n = kv_values_unsynced(store, shard_id, &files);
 		KV_STOP_POINT("values_syncing");
 		for (int i = 0; i < n && !kv_fault_skips("data_sync"); i++)
 		{
@@ -248,7 +248,7 @@ sync_values(KvStore *store, uint32 shard_id)
 		}
 		if (!named)
 			kv_values_sync_names(&store->key);
-		kv_values_synced(shard, files, n);
+		kv_values_synced(store, shard_id, files, n);
 		pfree(files);
 		shard->buffers.synced = writes;
 	}

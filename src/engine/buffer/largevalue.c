@@ -34,7 +34,7 @@
 #include "engine/io/io.h"
 #include "engine/io/name.h"
 #include "engine/maintenance.h"
-#include "engine/shard/retired.h"
+#include "engine/shard/obsolete.h"
 #include "engine/shard/shard.h"
 #include "engine/buffer/buffer.h"
 #include "engine/shard/valuefiles.h"
@@ -512,14 +512,11 @@ kv_value_claim(KvStore *store, uint32 shard_id, KvAddress address, Size len)
 	{
 		KvValueFile	fresh = {.address = id.address, .live = KV_NOT_KNOWN};
 
-		if (kv_retired_find(shard, id.address) != NULL)
-			fresh.used = kv_retired_find(shard, id.address)->value_file.used;
-
+		fresh.used = kv_obsolete_claim(store, shard_id, id.address);
 		/* the map may have been another one when the entry was made */
 		if (shard->recovered && store->shape.maps)
 			fresh.flags |= KV_VALUE_FILE_SHARED;
 		value_file = kv_value_file_add(shard, &fresh);
-		kv_retired_remove(shard, id.address);
 
 		/* its file may have been missing, so recovery may not know that the address is in use */
 		if (shard->recovered)
@@ -552,13 +549,17 @@ is_in_buffers(const KvShard *shard, const KvValueFile *value_file)
 }
 
 int
-kv_values_unsynced(KvShard *shard, KvUnsynced **files)
+kv_values_unsynced(KvStore *store, uint32 shard_id, KvUnsynced **files)
 {
+	KvShard    *shard = kv_shard(store, shard_id);
 	uint64		ended = kv_xid_ended();
+	KvObsolete *obsolete;
+	int			nobsolete;
 	int			n = 0;
 
 	LWLockAcquire(&shard->lock, LW_SHARED);
-	*files = palloc(Max(shard->values.n + shard->retired.n, 1) * sizeof(KvUnsynced));
+	obsolete = kv_obsolete_copy(store, shard_id, &nobsolete);
+	*files = palloc(Max(shard->values.n + nobsolete, 1) * sizeof(KvUnsynced));
 	for (int i = 0; i < shard->values.n; i++)
 	{
 		const KvShardValueFile *value_file = &kv_value_files(shard)[i];
@@ -567,43 +568,41 @@ kv_values_unsynced(KvShard *shard, KvUnsynced **files)
 			continue;
 		(*files)[n].file.address = value_file->value_file.address;
 		(*files)[n].named = (value_file->value_file.flags & KV_VALUE_FILE_NAMED) != 0;
-		(*files)[n].retired = false;
 		(*files)[n].for_good = !kv_value_file_is_open(shard, value_file) &&
 			value_file->newest_writer < ended && !is_in_buffers(shard, &value_file->value_file);
 		n++;
 	}
 
-	/* marks in the making, and commits, may still need these (shard/retired.c) */
-	for (int i = 0; i < shard->retired.n; i++)
+	/* marks in the making, and commits, may still need these (shard/obsolete.c) */
+	for (int i = 0; i < nobsolete; i++)
 	{
-		const KvValueFile *value_file = &kv_retired(shard)[i].value_file;
-
-		if (!(value_file->flags & KV_VALUE_FILE_SYNCED))
-			(*files)[n++] = (KvUnsynced) {{value_file->address}, true,
-										  (value_file->flags & KV_VALUE_FILE_NAMED) != 0, true};
+		if (!(obsolete[i].flags & KV_VALUE_FILE_SYNCED))
+			(*files)[n++] = (KvUnsynced) {{obsolete[i].address}, true,
+										  (obsolete[i].flags & KV_VALUE_FILE_NAMED) != 0};
 	}
 	LWLockRelease(&shard->lock);
+	pfree(obsolete);
 	return n;
 }
 
 void
-kv_values_synced(KvShard *shard, const KvUnsynced *files, int n)
+kv_values_synced(KvStore *store, uint32 shard_id, const KvUnsynced *files, int n)
 {
+	KvShard    *shard = kv_shard(store, shard_id);
+
 	for (int i = 0; i < n; i++)
 	{
 		uint16		flags = KV_VALUE_FILE_NAMED | (files[i].for_good ? KV_VALUE_FILE_SYNCED : 0);
 		KvShardValueFile *value_file;
-		KvRetired  *retired;
 
 		if (!files[i].for_good && files[i].named)
 			continue;
 		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 		value_file = kv_value_file_find(shard, files[i].file.address);
-		retired = kv_retired_find(shard, files[i].file.address);
 		if (value_file != NULL)
 			value_file->value_file.flags |= flags;
-		if (retired != NULL)
-			retired->value_file.flags |= flags;
+		else
+			kv_obsolete_synced(store, shard_id, files[i].file.address, flags);
 		LWLockRelease(&shard->lock);
 	}
 }

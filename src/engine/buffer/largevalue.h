@@ -66,13 +66,11 @@ typedef struct KvUnsynced
 	KvFileId	file;
 	bool		for_good;		/* no process will write to it any more */
 	bool		named;			/* its name is durable */
-	/* it may have been removed by another shard that had it (split/split.c) */
-	bool		retired;
 } KvUnsynced;
 
 /* Those of a shard, palloc'd.  Returns their number. */
-extern int	kv_values_unsynced(KvShard *shard, KvUnsynced **files);
+extern int	kv_values_unsynced(KvStore *store, uint32 shard_id, KvUnsynced **files);
 /* They were synced since, and so was the store's directory, if one was not named. */
-extern void kv_values_synced(KvShard *shard, const KvUnsynced *files, int n);
+extern void kv_values_synced(KvStore *store, uint32 shard_id, const KvUnsynced *files, int n);
 
 #endif							/* KV_LARGEVALUE_H */

@@ -86,11 +86,11 @@
 
 #include "compat.h"
 #include "clock.h"
-#include "engine/checkpoint/checkpoint.h"
 #include "engine/base/error.h"
 #include "engine/base/types.h"
 #include "engine/base/wait.h"
 #include "engine/base/worker.h"
+#include "engine/checkpoint/checkpoint.h"
 #include "engine/durable/durable.h"
 #include "engine/engine.h"
 #include "engine/flush/flush.h"
@@ -98,8 +98,8 @@
 #include "engine/io/name.h"
 #include "engine/maintenance.h"
 #include "engine/shard/map.h"
-#include "engine/shard/retired.h"
 #include "engine/shard/shard.h"
+#include "engine/shard/valuefiles.h"
 #include "engine/xact/xact.h"
 
 #define KV_POLL_MS		50
@@ -384,18 +384,6 @@ make_collected(KvStore *store, const uint32 *shards, int *n, uint64 covers)
 		kv_clog_fence();		/* as in flush_shards */
 }
 
-/*
- * Release the retired files of the collected shards, if that is allowed: together, because the
- * directory may be searched for leftovers.
- */
-static void
-release_collected(KvStore *store, const uint32 *shards, int *n)
-{
-	if (*n > 0 && pg_atomic_read_u32(&store->state) != KV_STORE_DROPPED)
-		kv_shards_release(store, shards, *n);
-	*n = 0;
-}
-
 /* A concurrent change of the map may yield a shard twice. */
 static bool
 is_collected(const uint32 *shards, int n, uint32 shard_id)
@@ -410,57 +398,43 @@ is_collected(const uint32 *shards, int n, uint32 shard_id)
 
 /*
  * Does a shard ask for a mark?  The request is withdrawn when a mark is begun, and that may
- * have failed.  The shard's lock is held.
+ * have failed.  The answer may be outdated.
  */
 static bool
 wants_mark(const KvShard *shard)
 {
-	return shard->durable.wanted || kv_retired_wants_mark(shard) ||
+	return shard->durable.wanted || kv_mark_is_awaited(shard) ||
 		(shard->place.bounds_since != KV_NOT_IN_MAP &&
 		 shard->durable.map < shard->place.bounds_since);
 }
 
 /*
- * Make the requested marks of a store, and release retired files if that is allowed.  Several
+ * Make the requested marks of a store, and release obsolete files if that is allowed.  Several
  * marks are made together: those after a split are requested at once.
  */
 static void
 make_wanted(KvStore *store, uint64 covers)
 {
 	uint32		shards[KV_CHECKPOINT_BATCH];
-	uint32		others[KV_CHECKPOINT_BATCH]; /* shards that request none, and have retired files */
 	int			n = 0;
-	int			nothers = 0;
 
 	kv_each_shard(store, i)
 	{
 		KvShard    *shard = kv_shard(store, i);
-		bool		mark;
 
 		if (pg_atomic_read_u32(&store->state) == KV_STORE_DROPPED)
 			break;
-		if ((!shard->durable.wanted && shard->retired.n == 0 &&
-			 shard->durable.map >= shard->place.bounds_since) ||
-			is_collected(shards, n, i) || is_collected(others, nothers, i))
+		if (!wants_mark(shard) || is_collected(shards, n, i))
 			continue;
 		kv_interrupts();
 		KV_STOP_POINT("mark_wanted");
-		LWLockAcquire(&shard->lock, LW_SHARED);
-		mark = wants_mark(shard);
-		LWLockRelease(&shard->lock);
-		if (mark)
-			shards[n++] = i;
-		else
-			others[nothers++] = i;
-		if (nothers == KV_CHECKPOINT_BATCH)
-			release_collected(store, others, &nothers);
+		shards[n++] = i;
 		if (n == KV_CHECKPOINT_BATCH)
 			make_collected(store, shards, &n, covers);
 		else if (raised)
 			kv_clog_fence();	/* as in flush_shards */
 	}
 	make_collected(store, shards, &n, covers);
-	release_collected(store, others, &nothers);
 	if (pg_atomic_read_u32(&store->state) != KV_STORE_DROPPED)
 		kv_map_look(store);
 }
@@ -564,7 +538,7 @@ covered_now(XLogRecPtr redo)
 }
 
 /*
- * Make marks that shards have requested at once, and once a second check what retired value
+ * Make marks that shards have requested at once, and once a second check what obsolete value
  * files wait for: the end of a backup, or of a checkpoint.  Failed work is tried again then.
  */
 static void
@@ -576,7 +550,7 @@ serve_shards(void)
 	bool		wanted = pg_atomic_read_u32(&kv_registry->marks_wanted) != 0;
 	KvWanted	all = {0};
 
-	if (!wanted && pg_atomic_read_u32(&kv_registry->retired) == 0 &&
+	if (!wanted && pg_atomic_read_u32(&kv_registry->obsolete) == 0 &&
 		pg_atomic_read_u32(&kv_registry->maps_unfinished) == 0)
 		return;
 	if ((!wanted || failed) && now >= looked &&

@@ -39,6 +39,7 @@
 #include "engine/io/io.h"
 #include "engine/io/name.h"
 #include "engine/maintenance.h"
+#include "engine/shard/obsolete.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"
 #include "engine/shard/valuefiles.h"

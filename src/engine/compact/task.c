@@ -405,19 +405,19 @@ find_leaving(KvStore *store, TimestampTz *when, KvTask *task)
 	return found;
 }
 
-/* At level 'keys' a checkpoint frees retired files: requests one if there are many. */
+/* At level 'keys' a checkpoint frees obsolete files: requests one if there are many. */
 static void
 want_checkpoint(const KvStore *store, const KvStoreSpace *space)
 {
 	static TimestampTz asked = 0;
 	static uint64 since = 0;
 	static bool hurried = false;
-	bool		hurry = space->retired > 0 && space->retired_longer > 0 && kv_space_is_awaited();
+	bool		hurry = space->obsolete > 0 && space->obsolete_longer > 0 && kv_space_is_awaited();
 	TimestampTz now = kv_clock();
 	uint64		last = pg_atomic_read_u64(&kv_registry->checkpoint);
 
 	if (space->bound == PG_UINT64_MAX || RecoveryInProgress() ||
-		space->retired_longer < kv_space_wants_checkpoint(space) ||
+		space->obsolete_longer < kv_space_wants_checkpoint(space) ||
 		((hurried || !hurry) && asked != 0 && since == last && now >= asked &&
 		 !TimestampDifferenceExceeds(asked, now, KV_CHECKPOINT_MS)))
 		return;
@@ -437,10 +437,10 @@ kv_is_compacted_here(const KvStore *store)
 
 /* Begins to wait for the files that jobs have emptied, if there are any. */
 static void
-await_release(KvTried *state, KvStore *store, uint64 retired)
+await_release(KvTried *state, KvStore *store, uint64 obsolete)
 {
 	state->freed = pg_atomic_read_u64(&store->space.freed);
-	state->freed_at = retired > 0 ? kv_clock() : 0;
+	state->freed_at = obsolete > 0 ? kv_clock() : 0;
 	state->marks_failed = pg_atomic_read_u32(&store->versions.failed);
 }
 
@@ -452,23 +452,23 @@ is_release_stuck(KvTried *state, KvStore *store, KvStoreSpace *space)
 	uint32		failed = pg_atomic_read_u32(&store->versions.failed) - state->marks_failed;
 
 	/* redo makes marks only now and then, and waits for nothing */
-	if (space->retired + space->given_up == 0 || RecoveryInProgress() ||
+	if (space->obsolete + space->given_up == 0 || RecoveryInProgress() ||
 		pg_atomic_read_u64(&store->space.freed) != state->freed)
 	{
 		state->stuck_ms = 0;
 		kv_space_give_up(store, space->given_up);
-		await_release(state, store, space->retired);
+		await_release(state, store, space->obsolete);
 	}
-	else if (space->retired == 0 || state->freed_at == 0)
-		await_release(state, store, space->retired);
+	else if (space->obsolete == 0 || state->freed_at == 0)
+		await_release(state, store, space->obsolete);
 	else if ((state->stuck_ms == 0 && failed >= KV_RELEASE_FAILURES) ||
 			 TimestampDifferenceExceeds(state->freed_at, now, Max(state->stuck_ms,
-																  space->retired_longer > 0
+																  space->obsolete_longer > 0
 																  ? KV_CHECKPOINT_MS
 																  : kv_release_ms)))
 	{
 		state->stuck_ms = Min(Max(2 * state->stuck_ms, kv_release_ms), KV_RETRY_MOST_MS);
-		kv_space_give_up(store, space->retired + space->given_up);
+		kv_space_give_up(store, space->obsolete + space->given_up);
 		await_release(state, store, 0);
 		kv_space_count(store, space);
 	}
@@ -479,8 +479,8 @@ is_release_stuck(KvTried *state, KvStore *store, KvStoreSpace *space)
 static bool
 has_room_to_move(const KvStoreSpace *space, const KvTask *task)
 {
-	return space->retired == 0 || space->bound == PG_UINT64_MAX || RecoveryInProgress() ||
-		space->all.taken + space->retired + space->moving + task->plan.most <= space->bound;
+	return space->obsolete == 0 || space->bound == PG_UINT64_MAX || RecoveryInProgress() ||
+		space->all.taken + space->obsolete + space->moving + task->plan.most <= space->bound;
 }
 
 /*

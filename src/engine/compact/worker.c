@@ -53,7 +53,7 @@
 #include "engine/io/fault.h"
 #include "engine/maintenance.h"
 #include "engine/shard/map.h"
-#include "engine/shard/retired.h"
+#include "engine/shard/obsolete.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"
 #include "engine/shard/valuefiles.h"
@@ -416,56 +416,28 @@ kv_compact_look_is_due(void)
 #define KV_MARK_FAILURES 3		/* failed attempts without progress, at one a second */
 
 /*
- * The last reason for which the store's retired value files wait.  Of the first n shards only files
- * count that wait for no mark later than until.
+ * Waits until the files that are obsolete now are removed, or wait for something else than marks,
+ * or marks fail.  Returns the reason for which they wait.  Files that become obsolete later do not
+ * count.
  */
-static KvRetiredWait
-look_at_retired(KvStore *store, const uint32 *until, uint32 n, uint64 *bytes)
+static KvObsoleteWait
+wait_for_marks(KvStore *store)
 {
-	KvRetiredWait most = KV_WAITS_FOR_NOTHING;
-
-	*bytes = 0;
-	kv_each_shard(store, i)
-	{
-		uint64		some;
-		KvRetiredWait waits = kv_retired_wait(store, i, i < n ? until[i] : 0, &some);
-
-		most = Max(most, waits);
-		*bytes += some;
-	}
-	return most;
-}
-
-/*
- * Waits until the files that are retired now are removed, or wait for something else than marks,
- * or marks fail.  Returns the reason for which they wait.  Files that other jobs retire later do
- * not count.
- */
-static KvRetiredWait
-wait_for_marks(KvStore *store, uint64 *bytes)
-{
-	uint32		n = pg_atomic_read_u32(&store->map.shard_ids);
-	uint32	   *until = palloc0(n * sizeof(uint32));
+	uint64		last = kv_obsolete_last(store);
 	uint32		failed = pg_atomic_read_u32(&store->versions.failed);
 	uint64		before = 0;
 
-	kv_each_shard(store, i)
-	{
-		if (i < n)
-			until[i] = kv_retired_until(kv_shard(store, i));
-	}
 	for (;;)
 	{
-		KvRetiredWait waits = look_at_retired(store, until, n, bytes);
+		KvObsoleteBytes now = kv_obsolete_bytes(store, last);
 		uint32		failed_now = pg_atomic_read_u32(&store->versions.failed);
 
-		if (*bytes != before)
+		if (now.all != before)
 			failed = failed_now;
-		before = *bytes;
-		if (*bytes == 0 || waits == KV_WAITS_FOR_CHECKPOINT || waits == KV_WAITS_FOR_BACKUP ||
-			(waits == KV_WAITS_FOR_MARK &&
-			 failed_now - failed >= KV_MARK_FAILURES))
-			return waits;
+		before = now.all;
+		if (now.all == 0 || now.waits > KV_WAITS_FOR_MARK ||
+			(now.waits == KV_WAITS_FOR_MARK && failed_now - failed >= KV_MARK_FAILURES))
+			return now.waits;
 		kv_nap(KV_LOOK_MSEC, KV_WAIT_COMPACT);
 		CHECK_FOR_INTERRUPTS();
 	}
@@ -477,7 +449,6 @@ kv_store_compact(KvStore *store, bool sorted, KvCompacted *done)
 	KvJobPlan	plan = {sorted ? KV_JOB_SORTS : KV_JOB_GIVES_BACK};
 	KvJobResult result = {0};
 	uint64		before = pg_atomic_read_u64(&store->space.released);
-	uint64		waiting;
 
 	kv_each_shard(store, i)
 	{
@@ -486,7 +457,7 @@ kv_store_compact(KvStore *store, bool sorted, KvCompacted *done)
 		kv_shard_compact(store, i, &plan, &result);
 	}
 	memset(done, 0, sizeof(*done));
-	switch (wait_for_marks(store, &waiting))
+	switch (wait_for_marks(store))
 	{
 		case KV_WAITS_FOR_MARK:
 			done->waiting_for = "mark";

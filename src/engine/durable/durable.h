@@ -169,11 +169,6 @@ extern void kv_shards_mark(KvStore *store, const uint32 *shards, int n, uint64 c
  * round of the checkpointer.  Durable on return.  ERROR if it cannot be.
  */
 extern void kv_shards_carry(KvStore *store, uint32 round, KvCheckpointerStats *stats);
-/*
- * Remove files that only older marks have kept, and unneeded retired value files.  In the
- * process that makes marks.
- */
-extern void kv_shards_release(KvStore *store, const uint32 *shards, int n);
 
 /* ---- mapback.c ---- */
 /*
@@ -192,8 +187,8 @@ extern bool kv_map_has_others(const KvStore *store, const KvMap *map);	/* are th
 /* Have all shards of the store's map marks that were captured since their bounds changed? */
 extern bool kv_map_is_marked(KvStore *store);
 /*
- * The process that makes marks has made some of the store: remove files of the previous map,
- * and rewrite the version log, if that is due and allowed.
+ * The process that makes marks may have made some of the store: remove files of the previous
+ * map and obsolete value files, and rewrite the version log, if that is due and allowed.
  */
 extern void kv_map_look(KvStore *store);
 

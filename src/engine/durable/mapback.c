@@ -34,6 +34,7 @@
 #include "engine/io/fault.h"
 #include "engine/io/name.h"
 #include "engine/shard/map.h"
+#include "engine/shard/obsolete.h"
 #include "engine/shard/shard.h"
 #include "engine/buffer/buffer.h"
 #include "engine/version/version.h"
@@ -191,6 +192,7 @@ end_change(KvStore *store)
 	kv_io_sync_directory(kv_path_store(&store->key));
 	KV_STOP_POINT("map_done");
 	store->map.tidied_once = true;
+	kv_obsolete_map_done(store);
 	pg_write_barrier();
 	kv_map_set_state(store, KV_MAP_DONE);
 }
@@ -206,5 +208,6 @@ kv_map_look(KvStore *store)
 		kv_map_set_state(store, state = KV_MAP_MARKED);
 	if (state == KV_MAP_MARKED)
 		end_change(store);
+	kv_obsolete_release(store);
 	kv_version_log_look(store);
 }

@@ -20,7 +20,7 @@
  *	4. append	the marks, after the directory was synced if they name new files; then the
  *				version log is synced
  *	5. release	unlink files that only the previous mark named, and value files that had left
- *				the list before the mark was captured (shard/retired.c)
+ *				the list before the mark was captured (shard/obsolete.c)
  *
  * Shards of a store go through these steps together.  Files that are synced at once
  * (kv_io_sync_files) cost the file system one commit, and the directory and the version log are
@@ -68,7 +68,7 @@
 #include "engine/io/name.h"
 #include "engine/maintenance.h"
 #include "engine/shard/map.h"
-#include "engine/shard/retired.h"
+#include "engine/shard/obsolete.h"
 #include "engine/shard/shard.h"
 #include "engine/buffer/buffer.h"
 #include "engine/shard/valuefiles.h"
@@ -155,7 +155,7 @@ keep_value_files(KvStore *store, uint32 shard_id, const KvMark *mark)
 
 		if (kv_value_file_find(shard, value_file->address) != NULL)
 			continue;
-		while (!kv_retired_add(shard, value_file, mark->number + 1))
+		while (!kv_obsolete_keep(store, shard_id, value_file, mark->number + 1))
 			kv_make_memory(store, shard_id);
 	}
 }
@@ -170,6 +170,7 @@ kv_shard_load_mark(KvStore *store, const KvVersions *versions, uint32 shard_id,
 	memset(shard->durable.marks, 0, sizeof(shard->durable.marks));
 	shard->durable.log = 0;
 	shard->durable.number = shard->durable.map = 0;
+	shard->durable.awaited = 0;
 	shard->durable.leftovers = false;
 	if (!kv_versions_mark(versions, shard_id, shard->place.bounds_since, &mark))
 		return;
@@ -200,7 +201,7 @@ static bool
 files_are_clean(const KvShard *shard)
 {
 	if (shard->place.bounds_since > shard->durable.map || shard->buffers.sealed >= 0 ||
-		kv_retired_wants_mark(shard))
+		kv_mark_is_awaited(shard))
 		return false;
 	if (shard->durable.log == 0)
 		return shard->files.first_log == 1 && shard->log.number == 1 &&
@@ -233,7 +234,7 @@ kv_shard_needs_mark(KvStore *store, uint32 shard_id, uint32 round)
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	needs = (!is_clean(shard) && (shard->durable.carried_round != round ||
 								  shard->place.bounds_since > shard->durable.map)) ||
-		shard->durable.wanted || shard->durable.leftovers || shard->retired.n > 0;
+		shard->durable.wanted || shard->durable.leftovers;
 	LWLockRelease(&shard->lock);
 	return needs;
 }
@@ -352,20 +353,6 @@ add_log(List **files, const KvStore *store, const KvMarkWork *work, uint32 log,
 		file->end = work->closed_tail;
 }
 
-/*
- * Was a retired value file removed?  A split has taken it over from a shard that has released
- * it since.  This process releases them, so an existing one stays.
- */
-static bool
-has_gone(const KvStoreKey *key, const KvUnsynced *value_file)
-{
-	if (!value_file->retired || access(kv_path_value(key, value_file->file), F_OK) == 0 ||
-		errno != ENOENT)
-		return false;
-	kv_space_require(key, false); /* a file on a file system that is not mounted was not removed */
-	return true;
-}
-
 /* Add the files of step 3. */
 static void
 files_to_sync(KvStore *store, KvMarkWork *work, List **to_sync, KvCheckpointerStats *stats)
@@ -380,11 +367,10 @@ files_to_sync(KvStore *store, KvMarkWork *work, List **to_sync, KvCheckpointerSt
 	int			nruns = kv_files_runs(files, runs);
 
 	/* value files that were created since the capture are not its own, but few */
-	work->nunsynced = kv_values_unsynced(kv_shard(store, shard_id), &work->unsynced);
+	work->nunsynced = kv_values_unsynced(store, shard_id, &work->unsynced);
 	for (int i = 0; i < work->nunsynced && !kv_fault_skips("data_sync"); i++)
 	{
-		if (!has_gone(key, &work->unsynced[i]))
-			(void) add_file(to_sync, kv_path_value(key, work->unsynced[i].file), false, stats);
+		(void) add_file(to_sync, kv_path_value(key, work->unsynced[i].file), false, stats);
 	}
 	for (uint32 log = Max(files->first_log, shard->durable.log); log <= mark->last_log; log++)
 	{
@@ -476,15 +462,6 @@ release_leftovers(KvStore *store, const uint32 *shards, int n)
 	}
 	pfree(found.files);
 	bms_free(wanted);
-}
-
-void
-kv_shards_release(KvStore *store, const uint32 *shards, int n)
-{
-	/* older marks are removed before the value files that they list */
-	release_leftovers(store, shards, n);
-	for (int i = 0; i < n; i++)
-		kv_retired_release(store, shards[i]);
 }
 
 /* Does a mark name files whose names may not be durable yet? */
@@ -728,8 +705,7 @@ kv_shards_mark(KvStore *store, const uint32 *shards, int n, uint64 covers,
 		KV_STOP_POINT("mark_written");
 		for (int i = 0; i < nwork; i++)
 		{
-			kv_values_synced(kv_shard(store, work[i].shard_id), work[i].unsynced,
-							 work[i].nunsynced);
+			kv_values_synced(store, work[i].shard_id, work[i].unsynced, work[i].nunsynced);
 			install_mark(store, &work[i]);
 			pfree(work[i].unsynced);
 			pfree(work[i].mark.listed.value_files);
@@ -737,5 +713,6 @@ kv_shards_mark(KvStore *store, const uint32 *shards, int n, uint64 covers,
 		stats->shards += nwork;
 	}
 	pfree(work);
-	kv_shards_release(store, shards, n);
+	release_leftovers(store, shards, n);
+	kv_obsolete_release(store);
 }

@@ -54,7 +54,7 @@
 #include "engine/index/memtable.h"
 #include "engine/index/run.h"
 #include "engine/io/io.h"
-#include "engine/shard/retired.h"
+#include "engine/shard/counts.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"
 #include "engine/buffer/buffer.h"
@@ -310,6 +310,8 @@ choose_runs(KvStore *store, uint32 shard_id, KvFlushMode mode, int nunfrozen,
 static void
 release_merge(KvMerge *merge)
 {
+	if (merge->counts)
+		kv_counts_end(merge->counts, merge->store);
 	for (int i = 0; i < merge->runs.nheads; i++)
 		kv_run_close(merge->runs.heads[i].cursor.run);
 	merge->runs.nheads = 0;
@@ -396,9 +398,8 @@ publish(KvMerge *merge, const KvShard *before)
 
 	kv_wal_flush();
 
-	/* if there is no memory fewer value files leave the list */
 	if (merge->counts)
-		(void) kv_retired_make_room(shard);
+		kv_counts_reserve(merge->counts, store, shard);
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	describe_merged(merge, before, &listed);
 	LWLockRelease(&shard->lock);
@@ -423,7 +424,7 @@ publish(KvMerge *merge, const KvShard *before)
 	files->next_run = shard->files.next_run;
 	shard->files = *files;
 	if (merge->counts)
-		(void) kv_value_files_retire(shard, merge->counts, lsn);
+		kv_counts_publish(merge->counts, store, merge->shard_id, lsn);
 	if (merge->moves)
 		kv_moves_publish(merge->moves, &listed, merge->counts, shard);
 	freed = shard->immutable;

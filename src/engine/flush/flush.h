@@ -18,7 +18,7 @@
 #include "engine/base/types.h"
 #include "engine/format/format.h"
 #include "engine/index/run.h"
-#include "engine/shard/retired.h"
+#include "engine/shard/counts.h"
 #include "engine/shard/shard.h"
 
 /* flush/flush.c */

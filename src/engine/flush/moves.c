@@ -19,7 +19,7 @@
 #include "engine/format/format.h"
 #include "engine/index/run.h"
 #include "engine/io/io.h"
-#include "engine/shard/retired.h"
+#include "engine/shard/counts.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/valuefiles.h"
 #include "engine/value/value.h"

@@ -46,7 +46,7 @@
 #include "engine/lifecycle/lifecycle.h"
 #include "engine/shard/dead.h"
 #include "engine/shard/map.h"
-#include "engine/shard/retired.h"
+#include "engine/shard/obsolete.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/valuefiles.h"
 #include "engine/store.h"
@@ -188,9 +188,9 @@ collect_stores(void)
 			kv_memtable_free(&kv_shard(store, i)->active);
 			kv_memtable_free(&kv_shard(store, i)->immutable);
 			kv_value_files_free(kv_shard(store, i));
-			kv_retired_free(kv_shard(store, i));
 			kv_dead_free(kv_shard(store, i));
 		}
+		kv_obsolete_free(store);
 		kv_map_free(store);
 		hash_search(kv_store_hash, &store->key, HASH_REMOVE, NULL);
 	}

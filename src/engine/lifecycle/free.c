@@ -4,7 +4,7 @@
  *
  * Where a file system discards what it frees, freeing a gigabyte can block the device for other
  * processes for more than a second.  So directories and value files that were renamed (drop.c,
- * shard/release.c) are freed in steps of a megabyte.  The file system completes each step
+ * shard/obsolete.c) are freed in steps of a megabyte.  The file system completes each step
  * before the next (kv_io_release), and between two steps there is a rest of eight times the
  * step's duration.  So other users of the device keep most of it, and a gigabyte is still freed
  * in well under a minute.
@@ -50,7 +50,7 @@
 #include "engine/io/io.h"
 #include "engine/io/name.h"
 #include "engine/lifecycle/lifecycle.h"
-#include "engine/shard/retired.h"
+#include "engine/shard/obsolete.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"
 

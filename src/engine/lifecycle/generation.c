@@ -77,6 +77,8 @@ enter_store(Oid dboid, Oid relid, uint32 generation)
 		store->numbered = false;
 		pg_atomic_init_u32(&store->opening.next_shard, 0);
 		LWLockInitialize(&store->versions.lock, kv_tranche_shard);
+		LWLockInitialize(&store->obsolete.lock, kv_tranche_shard);
+		store->obsolete.entries = InvalidDsaPointer;
 		pg_atomic_init_u32(&store->versions.failed, 0);
 		SpinLockInit(&store->account.mutex);
 		ConditionVariableInit(&store->space.made);

@@ -53,7 +53,7 @@
 #include "engine/lifecycle/lifecycle.h"
 #include "engine/maintenance.h"
 #include "engine/shard/map.h"
-#include "engine/shard/retired.h"
+#include "engine/shard/obsolete.h"
 #include "engine/shard/shard.h"
 #include "engine/buffer/buffer.h"
 #include "engine/shard/valuefiles.h"
@@ -288,7 +288,7 @@ begin_shard(KvStore *store, const KvVersions *versions, uint32 shard_id,
 	shard->files = listed->files;
 	shard->log.immutable = listed->files.first_log - 1;
 	shard->log.number = begin->last_log;
-	kv_retired_free(shard);		/* an earlier attempt may have had some */
+	kv_obsolete_forget(store, shard_id);	/* an earlier attempt may have had some */
 	while (!kv_value_files_load(shard, listed, store->shape.wal != KV_WAL_NONE))
 		kv_make_memory(store, shard_id);
 	require_value_files(&store->key, listed);
@@ -616,29 +616,27 @@ tell_of_value_file(const KvStore *store, KvAddress address)
 				 errdetail("The file has %llu bytes.", (unsigned long long) info.st_size)));
 }
 
-/* Is the value file listed by a shard in the map, or retired there? */
+/* Is the value file listed by a shard in the map, or obsolete there? */
 static bool
 is_listed(KvStore *store, KvAddress address)
 {
 	kv_each_shard(store, i)
 	{
-		if (kv_retired_find(kv_shard(store, i), address) != NULL ||
-			kv_value_file_find(kv_shard(store, i), address) != NULL)
+		if (kv_value_file_find(kv_shard(store, i), address) != NULL)
 			return true;
 	}
-	return false;
+	return kv_obsolete_has(store, address);
 }
 
 /*
  * The change of the map is not complete, which happens at level 'none' only: a power loss may
  * lead back to marks of shards that are not in the map.  The value files of these marks are
- * kept as retired until the change is complete.
+ * kept as obsolete until the change is complete.
  */
 static void
 keep_marked(KvStore *store)
 {
 	uint32		first = kv_shard_first(store);
-	KvShard    *to = kv_shard(store, first);
 	KvVersions *versions = kv_version_log_read(store);
 
 	for (uint32 shard_id = kv_versions_marked(versions, 0); shard_id != KV_NO_SHARD;
@@ -658,7 +656,7 @@ keep_marked(KvStore *store)
 			if (is_listed(store, value_file->address) ||
 				stat(kv_path_value(&store->key, kv_file_of(value_file->address)), &info) != 0)
 				continue;
-			while (!kv_retired_add(to, value_file, 0))
+			while (!kv_obsolete_keep(store, first, value_file, 0))
 				kv_make_memory(store, first);
 		}
 		pfree(mark.listed.value_files);
@@ -671,27 +669,14 @@ kv_value_files_sweep(KvStore *store)
 {
 	KvFound		found;
 	KvAddress  *listed;
-	Size		n = 0;
+	Size		n;
 
 	kv_store_list_files(&store->key, &found);
 	if (pg_atomic_read_u32(&store->map.state) != KV_MAP_DONE)
 		keep_marked(store);
 	if (store->shape.maps)
 		kv_value_files_find_shared(store);
-	kv_each_shard(store, i)
-		n += kv_shard(store, i)->values.n + kv_shard(store, i)->retired.n;
-	listed = MemoryContextAllocHuge(CurrentMemoryContext, Max(n, 1) * sizeof(KvAddress));
-	n = 0;
-	kv_each_shard(store, i)
-	{
-		const KvShard *shard = kv_shard(store, i);
-
-		for (int c = 0; c < shard->values.n; c++)
-			listed[n++] = kv_value_files(shard)[c].value_file.address;
-		for (int c = 0; c < shard->retired.n; c++)
-			listed[n++] = kv_retired(shard)[c].value_file.address;
-	}
-	qsort(listed, n, sizeof(KvAddress), kv_address_compare);
+	listed = kv_value_addresses(store, &n);
 	for (int i = 0; i < found.n; i++)
 	{
 		KvAddress	address;

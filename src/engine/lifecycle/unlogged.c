@@ -30,7 +30,7 @@
 #include "engine/io/fault.h"
 #include "engine/lifecycle/lifecycle.h"
 #include "engine/shard/map.h"
-#include "engine/shard/retired.h"
+#include "engine/shard/valuefiles.h"
 #include "engine/shard/shard.h"
 
 #define KV_ASKED_MS		1000	/* after that, marks are requested again */

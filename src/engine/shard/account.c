@@ -112,7 +112,7 @@ left_of(const KvSpaceAccount *account, double amp, int64 *start, int64 *bound)
 	*start = kv_space_mark(amp, KV_START_SHARE, live, account->kept, account->start_slack) -
 		account->taken;
 	*bound = kv_space_mark(amp, 1, live, account->kept, account->bound_slack) - account->taken -
-		Max(account->retired + account->moving, account->job);
+		Max(account->obsolete + account->moving, account->job);
 }
 
 void
@@ -232,7 +232,7 @@ kv_space_note_freed(KvStore *store, uint64 bytes)
 
 	pg_atomic_fetch_add_u64(&store->space.freed, bytes);
 	SpinLockAcquire(&account->mutex);
-	account->retired -= Min(account->retired, (int64) bytes);
+	account->obsolete -= Min(account->obsolete, (int64) bytes);
 	SpinLockRelease(&account->mutex);
 	kv_space_beat(store);
 	ConditionVariableSignal(&store->space.made);

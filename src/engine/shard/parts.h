@@ -99,7 +99,7 @@ typedef struct KvDying
 	}			parts[KV_DYING_PARTS];
 } KvDying;
 
-/* shard/retired.c and dying.c: live and dead bytes in its value files.  Guarded by lock. */
+/* shard/counts.c and dying.c: live and dead bytes in its value files.  Guarded by lock. */
 typedef struct KvCountState
 {
 	uint32		countings;		/* number of counts of live bytes in its value files */
@@ -114,15 +114,6 @@ typedef struct KvCountState
 	KvDying		dying;			/* bytes that have died since the last count */
 	uint64		untold;			/* bytes of it that the store's account does not have yet */
 } KvCountState;
-
-/* shard/retired.c: value files that have left the list.  Guarded by lock. */
-typedef struct KvRetiredList
-{
-	/* KvRetired[capacity], in no order; the maintainer grows it */
-	dsa_pointer	files;
-	int			n;
-	int			capacity;
-} KvRetiredList;
 
 /* The files that a mark names. */
 typedef struct KvMarkFiles
@@ -144,6 +135,8 @@ typedef struct KvDurableState
 {
 	/* the checkpointer makes a mark soon, without a checkpoint (shard/) */
 	bool		wanted;
+	/* obsolete value files wait for the mark with this number; 0: none (shard/) */
+	uint32		awaited;
 	bool		leftovers;		/* some files are named only by older marks (shard/) */
 	uint32		number;			/* of the newest mark; 0: there is none */
 	uint32		log;			/* the log in which the newest mark ends; 0: there is none */
@@ -206,9 +199,9 @@ typedef struct KvSpaceAccount
 	int64		taken;
 	int64		live;
 	int64		kept;			/* dead, but seen by a snapshot at the time of the count */
-	int64		retired;		/* has left the lists, and has a file still */
+	int64		obsolete;		/* has left the lists, and has a file still */
 	int64		moving;			/* compaction jobs may write this much */
-	int64		job;			/* at least this much is left to retired and moving together */
+	int64		job;			/* at least this much is left to obsolete and moving together */
 	int64		start_slack;	/* allowed in addition to live bytes before compaction starts */
 	int64		bound_slack;	/* allowed in addition to live bytes before writers wait */
 	int64		told_taken;		/* sums of all that writers have reported */
@@ -220,7 +213,7 @@ typedef struct KvSpaceAccount
 } KvSpaceAccount;
 
 /*
- * shard/space.c and release.c: the space that compaction jobs take and free (space.h).  Guarded by
+ * shard/space.c and obsolete.c: the space that compaction jobs take and free (space.h).  Guarded by
  * no lock.
  */
 typedef struct KvSpaceState
@@ -244,6 +237,17 @@ typedef struct KvSpaceState
 	pg_atomic_uint32 waits;		/* KvSpaceWait: why the store is not compacted */
 	pg_atomic_uint32 amp;		/* 1 + thousandths; 0: the setting applies */
 } KvSpaceState;
+
+/* shard/obsolete.c: value files that have left the lists of shards.  Guarded by lock. */
+typedef struct KvObsoleteList
+{
+	LWLock		lock;
+	dsa_pointer entries;		/* KvObsolete[capacity], in no order */
+	int			n;
+	int			capacity;
+	int			reserved;		/* capacity that is promised */
+	uint64		added;			/* number of the entry that was added last */
+} KvObsoleteList;
 
 /* shard/map.c: the map and the descriptors.  Set while OPENING, changed later under lock. */
 typedef struct KvStoreMap

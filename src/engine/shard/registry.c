@@ -53,7 +53,7 @@ kv_registry_init(void)
 	pg_atomic_init_u32(&kv_registry->marks_wanted, 0);
 	pg_atomic_init_u32(&kv_registry->marks_awaited, 0);
 	kv_registry->checkpointer = NULL;
-	pg_atomic_init_u32(&kv_registry->retired, 0);
+	pg_atomic_init_u32(&kv_registry->obsolete, 0);
 	pg_atomic_init_u32(&kv_registry->maps_unfinished, 0);
 	pg_atomic_init_u64(&kv_registry->checkpoint, 0);
 }

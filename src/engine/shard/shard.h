@@ -51,15 +51,6 @@ typedef struct KvShardValueFile
 	uint64		share;
 } KvShardValueFile;
 
-/* A value file that has left the list while its file is still needed (retired.c). */
-typedef struct KvRetired
-{
-	KvValueFile	value_file;		/* the entry that the list had */
-	uint32		until_mark;		/* number of the first mark that does not need it */
-	uint64		lsn;			/* where the WAL ended when it left the list */
-	uint64		taken;			/* this many of its bytes count as this shard's */
-} KvRetired;
-
 /* A shard aims at this many full value files; see kv_value_file_next_class. */
 #define KV_VALUE_FILES_WANTED	24
 
@@ -98,7 +89,6 @@ typedef struct KvShard
 	KvLogEnds	log;
 	KvValueList values;
 	KvCountState count;
-	KvRetiredList retired;
 	KvFlushState flush;
 	KvCompactState compact;
 	KvSplitState split;
@@ -151,6 +141,7 @@ struct KvStore
 	/* parts.h says who owns each of these, and which lock guards it */
 	KvSpaceAccount account;
 	KvSpaceState space;
+	KvObsoleteList obsolete;
 	KvStoreMap	map;
 	KvSplitLook split;
 	KvVersionLog versions;
@@ -176,7 +167,6 @@ typedef struct KvTableEntry
 } KvTableEntry;
 
 #define kv_value_files(shard)	((KvShardValueFile *) kv_address((shard)->values.files))
-#define kv_retired(shard)	((KvRetired *) kv_address((shard)->retired.files))
 
 /*
  * Descriptors by shard id.  A replaced directory stays allocated for processes that still read it.
@@ -345,7 +335,7 @@ typedef struct KvRegistry
 	pg_atomic_uint32 marks_wanted;	/* some shard has durable.wanted */
 	pg_atomic_uint32 marks_awaited; /* sessions that wait for marks (lifecycle/unlogged.c) */
 	Latch	   *volatile checkpointer;	/* the checkpointer's latch, or NULL */
-	pg_atomic_uint32 retired;	/* retired value files of all shards */
+	pg_atomic_uint32 obsolete;	/* entries of all stores' lists of obsolete value files */
 	pg_atomic_uint64 freeing;	/* sum of KvStore.space.freeing of all stores */
 	pg_atomic_uint32 maps_unfinished; /* unfinished maps of all stores */
 	pg_atomic_uint64 checkpoint;	/* redo pointer of the last known complete checkpoint */

@@ -12,8 +12,8 @@
  * shard, at most 256 MB, or one value file.  If the index is larger than that, a job moves as much
  * as the index has, up to a quarter of the shard's live bytes.
  *
- * Files that are retired for a backup do not count, since no compaction helps.  At level 'keys'
- * retired files wait for a checkpoint.  Beyond twice the amount that requests a checkpoint they
+ * Obsolete files that wait for a backup do not count, since no compaction helps.  At level 'keys'
+ * obsolete files wait for a checkpoint.  Beyond twice the amount that requests a checkpoint they
  * count, so that writers wait for the next one, which then starts at once.
  */
 #include "postgres.h"
@@ -29,7 +29,7 @@
 #include "engine/io/fault.h"
 #include "engine/maintenance.h"
 #include "engine/shard/map.h"
-#include "engine/shard/retired.h"
+#include "engine/shard/obsolete.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"
 #include "engine/shard/valuefiles.h"
@@ -54,10 +54,10 @@
 /* the next count starts after so many times the duration of the last one */
 #define KV_COUNT_SHARE	10
 #define KV_AWAITED_MS	250
-/* so many retired files of the smallest size request a checkpoint */
-#define KV_RETIRED_VALUE_FILES 64
-/* retired files that are such a part of the store request a checkpoint */
-#define KV_RETIRED_SHARE 10
+/* so many obsolete files of the smallest size request a checkpoint */
+#define KV_OBSOLETE_FILES 64
+/* obsolete files that are such a part of the store request a checkpoint */
+#define KV_OBSOLETE_SHARE 10
 
 /* no writer waits for a compactor without progress for so long */
 static int	beat_ms = 60000;
@@ -199,11 +199,11 @@ kv_space_start_unkept(const KvStoreSpace *space, uint64 live)
 uint64
 kv_space_wants_checkpoint(const KvStoreSpace *space)
 {
-	return Max(KV_RETIRED_VALUE_FILES * kv_value_file_size(0), space->all.taken / KV_RETIRED_SHARE);
+	return Max(KV_OBSOLETE_FILES * kv_value_file_size(0), space->all.taken / KV_OBSOLETE_SHARE);
 }
 
 /*
- * Adds retired files and files being written to the counts.  Bytes set aside for manual and sort
+ * Adds obsolete files and files being written to the counts.  Bytes set aside for manual and sort
  * jobs stay so until these jobs have ended and the files that they have emptied are freed.
  */
 static void
@@ -212,17 +212,17 @@ add_what_goes(KvStore *store, KvStoreSpace *space)
 	uint64		unbounded = pg_atomic_read_u64(&store->space.unbounded);
 	uint64		aside = pg_atomic_read_u64(&store->space.aside);
 
-	space->retired += pg_atomic_read_u64(&store->space.freeing);
+	space->obsolete += pg_atomic_read_u64(&store->space.freeing);
 	if (store->shape.wal == KV_WAL_KEYS)
 	{
-		space->retired += space->retired_longer;
-		space->granted = Min(space->retired, 2 * kv_space_wants_checkpoint(space));
-		space->retired -= space->granted;
+		space->obsolete += space->obsolete_longer;
+		space->granted = Min(space->obsolete, 2 * kv_space_wants_checkpoint(space));
+		space->obsolete -= space->granted;
 	}
-	space->given_up = Min(pg_atomic_read_u64(&store->space.given_up), space->retired);
-	space->retired -= space->given_up;
+	space->given_up = Min(pg_atomic_read_u64(&store->space.given_up), space->obsolete);
+	space->obsolete -= space->given_up;
 	space->moving = pg_atomic_read_u64(&store->space.moving) + unbounded;
-	space->aside = Min(aside, unbounded + space->retired);
+	space->aside = Min(aside, unbounded + space->obsolete);
 	if (space->aside < aside)
 		(void) pg_atomic_compare_exchange_u64(&store->space.aside, &aside, space->aside);
 }
@@ -231,6 +231,7 @@ void
 kv_store_space(KvStore *store, KvStoreSpace *space)
 {
 	uint64		horizon = kv_xid_horizon();
+	KvObsoleteBytes obsolete;
 
 	memset(space, 0, sizeof(*space));
 	space->amp = kv_space_amp(store);
@@ -238,8 +239,6 @@ kv_store_space(KvStore *store, KvStoreSpace *space)
 	kv_each_shard(store, i)
 	{
 		KvShardSpace one;
-		KvRetiredWait waits;
-		uint64		retired;
 
 		kv_shard_space(store, i, horizon, &one);
 		space->all.taken += one.taken;
@@ -253,12 +252,10 @@ kv_store_space(KvStore *store, KvStoreSpace *space)
 		space->all.kept += one.kept;
 		space->all.stuck += one.stuck;
 		space->all.failed += one.failed;
-		waits = kv_retired_wait(store, i, KV_ANY_MARK, &retired);
-		if (waits == KV_WAITS_FOR_CHECKPOINT)
-			space->retired_longer += retired;
-		else if (waits != KV_WAITS_FOR_BACKUP)
-			space->retired += retired;
 	}
+	obsolete = kv_obsolete_bytes(store, PG_UINT64_MAX);
+	space->obsolete = obsolete.bytes[KV_WAITS_FOR_NOTHING] + obsolete.bytes[KV_WAITS_FOR_MARK];
+	space->obsolete_longer = obsolete.bytes[KV_WAITS_FOR_CHECKPOINT];
 	add_what_goes(store, space);
 	if (space->amp == 0)
 	{
@@ -290,7 +287,7 @@ kv_space_count(KvStore *store, KvStoreSpace *space)
 	SpinLockAcquire(&account->mutex);
 	account->taken = space->all.taken + Max(account->told_taken - taken, 0);
 	account->live = (int64) space->all.live - (int64) (account->told_dead - dead);
-	account->retired = space->retired;
+	account->obsolete = space->obsolete;
 	account->moving = space->moving;
 	account->job = space->all.job;
 	account->kept = space->all.kept;

@@ -22,8 +22,8 @@
  * compaction job may write, and waits while previously emptied files still exist.
  *
  * The following comes on top of the limit:
- * - at level 'keys', retired files, which a checkpoint frees; beyond twice the amount that requests
- *   a checkpoint (kv_space_wants_checkpoint) they count
+ * - at level 'keys', obsolete files, which a checkpoint frees; beyond twice the amount that
+ *   requests a checkpoint (kv_space_wants_checkpoint) they count
  * - output and emptied files of a manual compaction or a sort job
  * - files whose removal fails although nothing needs them (space.given_up)
  *
@@ -112,12 +112,12 @@ typedef struct KvStoreSpace
 {
 	KvShardSpace all;
 	double		amp;			/* the store's kvfdw.max_space_amplification */
-	uint64		retired;		/* retired bytes that wait for a mark only, or are being freed */
-	uint64		given_up;		/* retired bytes whose removal fails; not in retired */
-	uint64		granted;		/* retired bytes that are free at level 'keys'; not in retired */
-	uint64		retired_longer; /* retired bytes that wait for a checkpoint */
+	uint64		obsolete;		/* obsolete bytes that wait for a mark only, or are being freed */
+	uint64		given_up;		/* obsolete bytes whose removal fails; not in obsolete */
+	uint64		granted;		/* obsolete bytes that are free at level 'keys'; not in obsolete */
+	uint64		obsolete_longer; /* obsolete bytes that wait for a checkpoint */
 	uint64		moving;			/* bytes that compaction jobs may write */
-	uint64		aside;			/* bytes of moving and retired that are on top of the limit */
+	uint64		aside;			/* bytes of moving and obsolete that are on top of the limit */
 	uint64		start;			/* compaction starts beyond this */
 	uint64		stop;			/* compaction stops at this */
 	uint64		bound;			/* PG_UINT64_MAX: no limit; without given_up and granted */
@@ -211,7 +211,7 @@ extern void kv_space_count(KvStore *store, KvStoreSpace *space);
  * store was opened.  No lock held.
  */
 extern uint64 kv_space_taken(KvStore *store);
-/* amount of retired bytes that requests a checkpoint */
+/* amount of obsolete bytes that requests a checkpoint */
 extern uint64 kv_space_wants_checkpoint(const KvStoreSpace *space);
 /* The start mark for so many live bytes. */
 extern uint64 kv_space_start(const KvStoreSpace *space, uint64 live);

@@ -16,6 +16,7 @@
 #include "engine/base/types.h"
 #include "engine/format/format.h"
 #include "engine/format/path.h"
+#include "engine/shard/map.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/space.h"
 #include "engine/shard/valuefiles.h"
@@ -347,6 +348,118 @@ kv_value_files_free(KvShard *shard)
 		dsa_free(kv_area(), shard->values.files);
 	shard->values.files = InvalidDsaPointer;
 	shard->values.n = shard->values.capacity = 0;
+}
+
+void
+kv_shard_want_mark(KvShard *shard)
+{
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+	shard->durable.wanted = true;
+	LWLockRelease(&shard->lock);
+	pg_atomic_write_u32(&kv_registry->marks_wanted, 1);
+}
+
+/* ---- value files of several shards, after recovery ---- */
+
+/* One entry for each shard that lists a value file. */
+typedef struct KvListing
+{
+	KvAddress	address;
+	uint64		live;
+	uint32		shard_id;
+} KvListing;
+
+static int
+compare_listings(const void *a, const void *b)
+{
+	return kv_address_compare(&((const KvListing *) a)->address,
+							  &((const KvListing *) b)->address);
+}
+
+/* Divides the bytes of a value file among all shards that list it. */
+static void
+divide(KvStore *store, const KvListing *listings, Size n)
+{
+	double		live = 0;
+
+	for (Size i = 0; i < n; i++)
+		live += listings[i].live;
+	for (Size i = 0; i < n; i++)
+	{
+		KvShard    *shard = kv_shard(store, listings[i].shard_id);
+		KvShardValueFile *value_file;
+
+		LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
+		value_file = kv_value_file_find(shard, listings[i].address);
+		if (value_file != NULL)
+		{
+			uint64		used = kv_value_file_end(shard, value_file) -
+				value_file->value_file.address;
+
+			if (n > 1 || (value_file->value_file.flags & KV_VALUE_FILE_SHARED))
+				kv_value_file_divide(shard, value_file,
+									 live > 0 ? used * (listings[i].live / live) : used / n);
+		}
+		LWLockRelease(&shard->lock);
+	}
+}
+
+#ifdef KVFDW_FAULTS
+/* Does the shard's sum equal the bytes of its value files? */
+static void
+check_count(KvStore *store, uint32 shard_id)
+{
+	KvShard    *shard = kv_shard(store, shard_id);
+	uint64		taken = 0;
+
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	for (int i = 0; i < shard->values.n; i++)
+		taken += kv_value_file_taken(shard, &kv_value_files(shard)[i]);
+	if (taken != kv_shard_value_bytes(shard))
+		elog(LOG, "kvfdw shard %u counts %llu bytes of values, its files have %llu", shard_id,
+			 (unsigned long long) kv_shard_value_bytes(shard), (unsigned long long) taken);
+	LWLockRelease(&shard->lock);
+}
+#endif
+
+void
+kv_value_files_find_shared(KvStore *store)
+{
+	KvListing  *listings;
+	Size		room = 0;
+	Size		n = 0;
+	Size		next;
+
+	kv_each_shard(store, i)
+		room += kv_shard(store, i)->values.n;
+	listings = MemoryContextAllocHuge(CurrentMemoryContext, Max(room, 1) * sizeof(KvListing));
+	kv_each_shard(store, i)
+	{
+		KvShard    *shard = kv_shard(store, i);
+
+		LWLockAcquire(&shard->lock, LW_SHARED);
+		for (int c = 0; c < shard->values.n && n < room; c++)
+		{
+			const KvShardValueFile *value_file = &kv_value_files(shard)[c];
+
+			listings[n++] = (KvListing) {value_file->value_file.address,
+										 kv_value_file_live(shard, value_file), i};
+		}
+		LWLockRelease(&shard->lock);
+	}
+	qsort(listings, n, sizeof(KvListing), compare_listings);
+	for (Size at = 0; at < n; at = next)
+	{
+		next = at + 1;
+		while (next < n && listings[next].address == listings[at].address)
+			next++;
+		divide(store, listings + at, next - at);
+	}
+	pfree(listings);
+#ifdef KVFDW_FAULTS
+	kv_each_shard(store, i)
+		check_count(store, i);
+#endif
 }
 
 /* ---- volumes ---- */

@@ -6,7 +6,7 @@
  * one does not fit.  Then it is CLOSED, and the next one is created.  A shard has at most one open
  * value file; if it has none, it gets one with its next value.  Recovery adds a value file to the
  * list when it meets an entry that names it.  A value file that no entry names leaves the list
- * (retired.h).
+ * (obsolete.h).
  *
  * Locks: the caller holds the shard's lock, in exclusive mode where a comment begins with
  * "Exclusively", unless the comment says otherwise.  Functions of stores need no lock of a shard.
@@ -73,6 +73,24 @@ extern void kv_value_files_use(KvShard *shard, const KvFileList *other);
 /* Describes the shard's present state, as for an edit; the list is palloc'd. */
 extern void kv_shard_describe(const KvShard *shard, KvFileList *listed);
 extern void kv_value_files_free(KvShard *shard); /* no process uses the shard any more */
+/*
+ * After recovery of all shards: marks value files that several list SHARED.  Each of these shards
+ * counts a share of the bytes as its own.  Takes the shards' locks.
+ */
+extern void kv_value_files_find_shared(KvStore *store);
+/*
+ * Requests a mark of the shard, to be made soon, with or without a checkpoint.  Takes the lock.  In
+ * recovery it is made with the next DURABLE record.
+ */
+extern void kv_shard_want_mark(KvShard *shard);
+
+/* Do obsolete value files wait for a mark that has not been made yet?  Lock held. */
+static inline bool
+kv_mark_is_awaited(const KvShard *shard)
+{
+	return shard->durable.number < shard->durable.awaited;
+}
+
 
 /* The values of all files but the open one need no sorting.  Lock held, exclusively. */
 extern void kv_value_files_sorted(KvShard *shard);

@@ -3,8 +3,8 @@
  *		Removes a shard without entries; a neighbour takes over its range.
  *
  * The shard has no entries, so nothing is copied.  No entry names the value files that it still
- * lists; the neighbour retires them.  A shard is not empty while a transaction is running that has
- * reserved a large value in it: the value may be about to be written.
+ * lists; they are obsolete when it has left the map.  A shard is not empty while a transaction is
+ * running that has reserved a large value in it: the value may be about to be written.
  *
  * At level none the previous map may count again after a power loss.  Entries of the shard's keys
  * that the neighbour's log has received since are lost then (lifecycle/recover.c).
@@ -30,9 +30,7 @@ typedef struct KvAbsorption
 {
 	KvChange   *change;
 	int			roles;			/* this process has these roles of the shard */
-	int			neighbour_roles;
-	KvRetired  *left;			/* value files that the neighbour inherits */
-	int			nleft;
+	int			reserved;		/* capacity for its value files as obsolete ones */
 } KvAbsorption;
 
 /* Is the shard without entries, and does no process work on it?  Lock held. */
@@ -41,7 +39,7 @@ has_nothing(const KvShard *shard)
 {
 	return shard->files.base_run == 0 && shard->files.nunfrozen == 0 &&
 		!DsaPointerIsValid(shard->active.root) && !DsaPointerIsValid(shard->immutable.root) &&
-		shard->buffers.sealed < 0 && shard->retired.n == 0 &&
+		shard->buffers.sealed < 0 &&
 		kv_role_is_free(shard, KV_ROLE_FLUSH | KV_ROLE_COMPACT);
 }
 
@@ -78,19 +76,6 @@ kv_shard_is_empty(KvStore *store, uint32 shard_id)
 }
 
 /*
- * Becomes the neighbour's maintainer, which may grow its list of retired value files.  False:
- * another process is.
- */
-static bool
-maintain_neighbour(KvAbsorption *absorption)
-{
-	KvShard    *neighbour = kv_shard(absorption->change->store, absorption->change->neighbour);
-
-	absorption->neighbour_roles = kv_role_try(neighbour, KV_ROLE_FLUSH) ? KV_ROLE_FLUSH : 0;
-	return absorption->neighbour_roles != 0;
-}
-
-/*
  * Takes the shard's roles if it is empty.  It stays empty: no process flushes or compacts it from
  * now on, and writers are halted.
  */
@@ -110,26 +95,23 @@ take_empty(KvAbsorption *absorption)
 	return absorption->roles != 0;
 }
 
-/* Collects the value files that the neighbour is to inherit, and makes capacity for them there. */
-static bool
-prepare_inheritance(KvAbsorption *absorption)
+/* No entry names the value files of the shard that has left the map, and none ever will. */
+static void
+leave_value_files(KvAbsorption *absorption, uint64 lsn)
 {
 	KvChange   *change = absorption->change;
 	KvShard    *shard = kv_shard(change->store, change->shard_id);
-	uint64		lsn = GetXLogInsertRecPtr();
 
-	absorption->left = palloc(Max(shard->values.n, 1) * sizeof(KvRetired));
-	LWLockAcquire(&shard->lock, LW_SHARED);
-	absorption->nleft = shard->values.n;
+	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < shard->values.n; i++)
 	{
 		const KvShardValueFile *value_file = &kv_value_files(shard)[i];
 
-		absorption->left[i] = (KvRetired) {value_file->value_file, 0, lsn,
-										   kv_value_file_taken(shard, value_file)};
+		kv_obsolete_add(change->store, change->shard_id, &value_file->value_file,
+						kv_value_file_taken(shard, value_file), 0, lsn);
+		absorption->reserved--;
 	}
 	LWLockRelease(&shard->lock);
-	return kv_retired_reserve(kv_shard(change->store, change->neighbour), absorption->nleft);
 }
 
 static void
@@ -137,16 +119,20 @@ absorb(KvAbsorption *absorption)
 {
 	KvChange   *change = absorption->change;
 	KvStore    *store = change->store;
+	int			n;
 
 	change->neighbour = kv_shard_first(store) == change->shard_id ?
 		kv_shard_next(store, change->shard_id, 1) : kv_shard_next(store, change->shard_id, -1);
-	if (change->neighbour == change->shard_id || !maintain_neighbour(absorption) ||
-		!kv_change_make(change, 0, NULL, NULL) ||
-		!take_empty(absorption) || !prepare_inheritance(absorption))
+	if (change->neighbour == change->shard_id || !kv_change_make(change, 0, NULL, NULL) ||
+		!take_empty(absorption))
 		return;
+	n = kv_shard(store, change->shard_id)->values.n;
+	if (!kv_obsolete_reserve(store, n))
+		return;
+	absorption->reserved = n;
 	kv_change_publish(change);
 	kv_value_end(store, change->shard_id);
-	kv_retired_inherit(kv_shard(store, change->neighbour), absorption->left, absorption->nleft);
+	leave_value_files(absorption, GetXLogInsertRecPtr());
 	kv_stat_add(store, KV_COUNT_SPLITS, 1);
 }
 
@@ -157,8 +143,7 @@ end_absorption(KvAbsorption *absorption)
 	KvChange   *change = absorption->change;
 
 	kv_role_give(kv_shard(change->store, change->shard_id), absorption->roles);
-	if (absorption->neighbour_roles != 0)
-		kv_role_give(kv_shard(change->store, change->neighbour), absorption->neighbour_roles);
+	kv_obsolete_give_back(change->store, absorption->reserved);
 	kv_change_end(change);
 }
 

@@ -235,7 +235,6 @@ forget_former(KvShard *fresh)
 		   kv_role_is_free(fresh, KV_ROLE_FLUSH | KV_ROLE_COMPACT) &&
 		   !DsaPointerIsValid(fresh->active.root) && !DsaPointerIsValid(fresh->immutable.root));
 	kv_value_files_free(fresh);
-	kv_retired_free(fresh);
 	memset((char *) fresh + KV_SHARD_CLEARED, 0, sizeof(KvShard) - KV_SHARD_CLEARED);
 	fresh->place.halted = false;
 	fresh->values.next = volume;

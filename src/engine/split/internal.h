@@ -11,7 +11,8 @@
 
 #include "engine/base/types.h"
 #include "engine/format/format.h"
-#include "engine/shard/retired.h"
+#include "engine/shard/counts.h"
+#include "engine/shard/obsolete.h"
 #include "engine/shard/shard.h"
 #include "engine/split/split.h"
 #include "engine/version/version.h"

@@ -82,8 +82,7 @@ kv_left_free(KvStore *store)
 		KvShard    *shard = kv_shard(store, i);
 
 		if (shard->place.bounds_since != KV_NOT_IN_MAP ||
-			(!DsaPointerIsValid(shard->values.files) && !DsaPointerIsValid(shard->retired.files) &&
-			 !kv_dead_any(shard)))
+			(!DsaPointerIsValid(shard->values.files) && !kv_dead_any(shard)))
 			continue;
 		if (horizon == 0)
 			horizon = kv_xid_horizon();
@@ -94,7 +93,6 @@ kv_left_free(KvStore *store)
 		if (is_forgotten(shard, horizon) && kv_map_is_done(store))
 		{
 			kv_value_files_free(shard);
-			kv_retired_free(shard);
 			kv_dead_free(shard);
 			shard->values.bytes = 0;
 		}

@@ -51,8 +51,7 @@ typedef enum KvSplitFailure
 {
 	KV_SPLIT_NOT_POSSIBLE,	/* for a reason not worth reporting, or one that will soon be gone */
 	KV_SPLIT_OUTRUN,
-	KV_SPLIT_LACKS_MEMORY,
-	KV_SPLIT_UNSYNCED
+	KV_SPLIT_LACKS_MEMORY
 } KvSplitFailure;
 
 typedef struct KvSplit
@@ -294,42 +293,6 @@ list_value_files(KvSplit *split, int at, KvShard *fresh)
 	return true;
 }
 
-/*
- * Moves the old shard's retired value files to the first new shard.  A file that is removed in the
- * meantime, also from the old list, is found missing later.  False: there is no memory, or a file
- * has yet to be synced.
- */
-static bool
-keep_retired(KvSplit *split, KvShard *fresh)
-{
-	KvShard    *shard = split->shard;
-	KvRetired  *retired;
-	int			n;
-
-	LWLockAcquire(&shard->lock, LW_SHARED);
-	n = shard->retired.n;
-	retired = palloc(Max(n, 1) * sizeof(KvRetired));
-	if (n > 0)
-		memcpy(retired, kv_retired(shard), n * sizeof(KvRetired));
-	LWLockRelease(&shard->lock);
-	for (int i = 0; i < n; i++)
-	{
-		/* at level keys a running transaction of the old shard may still have to sync it */
-		if (split->store->shape.wal == KV_WAL_KEYS &&
-			!(retired[i].value_file.flags & KV_VALUE_FILE_SYNCED))
-		{
-			split->failure = KV_SPLIT_UNSYNCED;
-			return false;
-		}
-		if (!kv_retired_add(fresh, &retired[i].value_file, 1))
-			return false;
-		kv_retired(fresh)[i].lsn = retired[i].lsn;
-		kv_retired(fresh)[i].taken = retired[i].taken;
-	}
-	pfree(retired);
-	return true;
-}
-
 /* The live bytes of a new shard. */
 static uint64
 live_bytes(const KvPart *part)
@@ -362,7 +325,7 @@ complete_shards(KvSplit *split)
 		fresh->values.written = ceil(split->shard->values.written *
 									 ((live_bytes(&copy->parts[i]) + 1) / live));
 		fresh->key_share_xid = split->shard->key_share_xid;
-		if (!list_value_files(split, i, fresh) || (i == 0 && !keep_retired(split, fresh)))
+		if (!list_value_files(split, i, fresh))
 			return false;
 		kv_shard_describe(fresh, &listed);
 		kv_change_add_files(split->change, copy->parts[i].shard_id, &listed);
@@ -396,8 +359,6 @@ empty_shard(KvSplit *split)
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
 	freed = shard->active;
 	memset(&shard->active, 0, sizeof(shard->active));
-	pg_atomic_fetch_sub_u32(&kv_registry->retired, shard->retired.n);
-	shard->retired.n = 0;
 	pg_atomic_fetch_add_u32(&shard->generation, 1);
 	LWLockRelease(&shard->lock);
 	kv_memtable_free(&freed);
@@ -452,15 +413,14 @@ split_shard(KvSplit *split)
 /* ---- the whole split ---- */
 
 /*
- * Frees the lists of a new shard that will not be used.  Processes that go through all descriptors
- * may read them now.
+ * Frees the list of a new shard that will not be used.  Processes that go through all descriptors
+ * may read it now.
  */
 static void
 forget_value_files(KvShard *fresh)
 {
 	LWLockAcquire(&fresh->lock, LW_EXCLUSIVE);
 	kv_value_files_free(fresh);
-	kv_retired_free(fresh);
 	fresh->values.bytes = 0;
 	LWLockRelease(&fresh->lock);
 }
@@ -535,8 +495,7 @@ report_failure(const KvSplit *split)
 {
 	static const char *const details[] = {
 		[KV_SPLIT_OUTRUN] = "The shard was written faster than it could be copied.",
-		[KV_SPLIT_LACKS_MEMORY] = "The new shards do not fit in \"kvfdw.memtable_memory\".",
-		[KV_SPLIT_UNSYNCED] = "Open transactions have yet to make moved values durable."
+		[KV_SPLIT_LACKS_MEMORY] = "The new shards do not fit in \"kvfdw.memtable_memory\"."
 	};
 	const KvStoreKey *key = &split->store->key;
 
@@ -547,9 +506,7 @@ report_failure(const KvSplit *split)
 				 errdetail_internal("%s", details[split->failure]),
 				 split->failure == KV_SPLIT_OUTRUN ?
 				 errhint("Retry when the write rate is lower.") :
-				 split->failure == KV_SPLIT_LACKS_MEMORY ?
-				 errhint("Increase \"kvfdw.memtable_memory\" and restart the server.") :
-				 errhint("Retry when transactions that are open now have ended.")));
+				 errhint("Increase \"kvfdw.memtable_memory\" and restart the server.")));
 }
 
 bool

@@ -12,7 +12,7 @@
  *		OPEN	takes write buffers and large values, at KvShard.values.tail; at most one of a shard
  *		CLOSED	takes nothing more, but reserved parts may still be written
  *		RETIRED	was a compaction input; not in the list, but a recovery may go back to it
- *				(shard/retired.c)
+ *				(shard/obsolete.c)
  *
  * Open and closed value files are in the list of their shard (shard/valuefiles.c), which edits of
  * the version log copy.  A value file is made, and another closed, under the shard's
@@ -37,9 +37,9 @@
  *			they are used again.
  *		closed, not cut, or cut half way
  *			a file that is longer than its used part does no harm.
- *		retired, before the edit without it is appended
+ *		obsolete, before the edit without it is appended
  *			it is closed, as before.
- *		retired, after that
+ *		obsolete, after that
  *			killed, at none: if the mark lists it, it stays until the next one; else it is
  *			removed.  At full and keys, and after power: as the mark says.
  *		released, shortened or not

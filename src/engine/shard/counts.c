@@ -1,51 +1,24 @@
 /*
- * retired.c
- *		Value files that have left the list of their shard, until their files can be removed.
+ * counts.c
+ *		What merges count: live bytes by value file, and which value files leave the list.
  *
  * A merge of all runs counts what it emits, by value file.  A compaction input of which it emits
- * nothing (kv_value_file_may_be_input) leaves the list with that merge: no entry
- * names it, and none ever will (I 14).  It is retired, because its file may still be needed:
- *
- * - A mark that was captured before lists it, and a shard that is set back to that mark needs
- *   it.  So the file stays until a mark is durable that was captured later.
- * - A base backup is being taken: its copy begins at an older mark.
- * - At level 'keys' the WAL has BATCH records that name addresses in it.  Redo puts their entries
- *   on top of the mark's, which name the addresses to which the values were moved.  So the file
- *   stays until a checkpoint is complete whose redo pointer is after the end that the WAL had when
- *   the value file retired.  No redo begins before that.
- * - An open transaction may have put values into it that were moved since.  At level 'keys' the
- *   BATCH of that transaction names the old addresses.  So a retired value file is synced like a
- *   listed one, until all of it has been synced.
- *
- * The list of retired value files is lost when the server ends.  Stores that begin at their marks
- * miss nothing: the files of the mark are in the list, and the others are removed after recovery
- * or redo.  At level 'none' the newest FILES edit counts.  Files that only the newest mark lists
- * are retired again, and wait for the next mark.
- *
- * Readers pin nothing.  A reader that finds a value's file removed looks the key up again (I 16).
+ * nothing (kv_value_file_may_be_input) leaves the list with that merge: no entry names it, and
+ * none ever will (I 14).  It is obsolete then (obsolete.c).
  */
 #include "postgres.h"
 
 #include "access/transam.h"
 
-#include "engine/base/shared.h"
 #include "engine/base/types.h"
 #include "engine/format/format.h"
+#include "engine/shard/counts.h"
 #include "engine/shard/map.h"
-#include "engine/shard/retired.h"
+#include "engine/shard/obsolete.h"
 #include "engine/shard/shard.h"
 #include "engine/shard/valuefiles.h"
 #include "engine/value/value.h"
 #include "engine/xact/xact.h"
-
-#define KV_RETIRED_FIRST	4		/* capacity of the first list */
-
-const char *const kv_retired_wait_names[] = {
-	[KV_WAITS_FOR_NOTHING] = "nothing",
-	[KV_WAITS_FOR_MARK] = "mark",
-	[KV_WAITS_FOR_CHECKPOINT] = "checkpoint",
-	[KV_WAITS_FOR_BACKUP] = "backup",
-};
 
 /* ---- counting ---- */
 
@@ -128,29 +101,8 @@ kv_counts_add(KvCounts *counts, KvLocation location, uint32 len, bool uncertain)
 
 /* ---- leaving the list ---- */
 
-/* Grows the list.  Takes the shard's lock; false: there is no memory. */
-static bool
-grow(KvShard *shard, int room)
-{
-	return kv_shard_list_grow(shard, &shard->retired.files, sizeof(KvRetired), &shard->retired.n,
-							  &shard->retired.capacity, Max(KV_RETIRED_FIRST, room));
-}
-
-bool
-kv_retired_reserve(KvShard *shard, int n)
-{
-	int			need;
-	int			room;
-
-	LWLockAcquire(&shard->lock, LW_SHARED);
-	need = shard->retired.n + n;
-	room = shard->retired.capacity;
-	LWLockRelease(&shard->lock);
-	return need <= room || grow(shard, Max(need, room * 2));
-}
-
-bool
-kv_retired_make_room(KvShard *shard)
+void
+kv_counts_reserve(KvCounts *counts, KvStore *store, KvShard *shard)
 {
 	int			inputs = 0;
 
@@ -158,13 +110,21 @@ kv_retired_make_room(KvShard *shard)
 	for (int i = 0; i < shard->values.n; i++)
 		inputs += (kv_value_files(shard)[i].value_file.flags & KV_VALUE_FILE_INPUT) != 0;
 	LWLockRelease(&shard->lock);
-	return kv_retired_reserve(shard, inputs);
+	if (inputs > 0 && kv_obsolete_reserve(store, inputs))
+		counts->may_leave = inputs;
+}
+
+void
+kv_counts_end(KvCounts *counts, KvStore *store)
+{
+	kv_obsolete_give_back(store, counts->may_leave);
+	counts->may_leave = 0;
 }
 
 void
 kv_counts_apply(KvCounts *counts, const KvShard *shard, uint64 horizon, KvFileList *listed)
 {
-	int			room = shard->retired.capacity - shard->retired.n;
+	int			room = counts->may_leave;
 	int			n = 0;
 
 	Assert(LWLockHeldByMe(unconstify(LWLock *, &shard->lock)));
@@ -262,18 +222,23 @@ kv_counts_note_runs(KvShard *shard, const KvCounts *counts, uint32 first_log)
 	take_counts(shard, counts);
 }
 
-int
-kv_value_files_retire(KvShard *shard, const KvCounts *counts, uint64 lsn)
+void
+kv_counts_publish(KvCounts *counts, KvStore *store, uint32 shard_id, uint64 lsn)
 {
+	KvShard    *shard = kv_shard(store, shard_id);
 	KvShardValueFile *value_files = kv_value_files(shard);
 	int			before = shard->values.n;
 	int			n = 0;
+
+	/* a mark in the making may have been captured before */
+	uint32		until_mark = shard->durable.number + 1 +
+		(shard->durable.marks[KV_MARK_NEXT].valid ? 1 : 0);
 
 	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
 	for (int i = 0; i < before; i++)
 	{
 		const KvValueFileCount *count = kv_counts_find(counts, value_files[i].value_file.address);
-		KvRetired  *retired;
+		uint64		taken;
 
 		if (count == NULL || !count->leaves)
 		{
@@ -286,143 +251,11 @@ kv_value_files_retire(KvShard *shard, const KvCounts *counts, uint64 lsn)
 			value_files[n++] = value_files[i];
 			continue;
 		}
-		Assert(shard->retired.n < shard->retired.capacity);
-		retired = &kv_retired(shard)[shard->retired.n++];
-		retired->value_file = value_files[i].value_file;
-		retired->value_file.flags &= ~KV_VALUE_FILE_INPUT;
-
-		/* a mark in the making may have been captured before */
-		retired->until_mark = shard->durable.number + 1 +
-			(shard->durable.marks[KV_MARK_NEXT].valid ? 1 : 0);
-		retired->lsn = lsn;
-		retired->taken = kv_value_file_taken(shard, &value_files[i]);
-		shard->values.bytes -= Min(shard->values.bytes, retired->taken);
+		taken = kv_value_file_taken(shard, &value_files[i]);
+		kv_obsolete_add(store, shard_id, &value_files[i].value_file, taken, until_mark, lsn);
+		counts->may_leave--;
+		shard->values.bytes -= Min(shard->values.bytes, taken);
 	}
 	shard->values.n = n;
 	take_counts(shard, counts);
-	if (n == before)
-		return 0;
-	shard->durable.wanted = true;
-	pg_atomic_write_u32(&kv_registry->marks_wanted, 1);
-	pg_atomic_fetch_add_u32(&kv_registry->retired, before - n);
-	return before - n;
-}
-
-bool
-kv_retired_add(KvShard *shard, const KvValueFile *value_file, uint32 until_mark)
-{
-	if (shard->retired.n == shard->retired.capacity && !grow(shard, shard->retired.capacity * 2))
-		return false;
-	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	kv_retired(shard)[shard->retired.n++] = (KvRetired) {*value_file, until_mark, 0,
-														value_file->used};
-	shard->durable.wanted = true;
-	LWLockRelease(&shard->lock);
-	pg_atomic_fetch_add_u32(&kv_registry->retired, 1);
-	pg_atomic_write_u32(&kv_registry->marks_wanted, 1);
-	return true;
-}
-
-KvRetired *
-kv_retired_find(const KvShard *shard, KvAddress address)
-{
-	KvAddress	file_address = kv_file_of(address).address;
-
-	for (int i = 0; i < shard->retired.n; i++)
-	{
-		if (kv_retired(shard)[i].value_file.address == file_address)
-			return &kv_retired(shard)[i];
-	}
-	return NULL;
-}
-
-void
-kv_retired_remove(KvShard *shard, KvAddress address)
-{
-	KvRetired  *retired = kv_retired_find(shard, address);
-
-	Assert(LWLockHeldByMeInMode(&shard->lock, LW_EXCLUSIVE));
-	if (retired == NULL)
-		return;
-	*retired = kv_retired(shard)[--shard->retired.n];
-	pg_atomic_fetch_sub_u32(&kv_registry->retired, 1);
-}
-
-void
-kv_retired_free(KvShard *shard)
-{
-	pg_atomic_fetch_sub_u32(&kv_registry->retired, shard->retired.n);
-	if (DsaPointerIsValid(shard->retired.files))
-		dsa_free(kv_area(), shard->retired.files);
-	shard->retired.files = InvalidDsaPointer;
-	shard->retired.n = shard->retired.capacity = 0;
-}
-
-/* ---- reasons to wait ---- */
-
-void
-kv_shard_want_mark(KvShard *shard)
-{
-	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	shard->durable.wanted = true;
-	LWLockRelease(&shard->lock);
-	pg_atomic_write_u32(&kv_registry->marks_wanted, 1);
-}
-
-KvRetiredWait
-kv_retired_waits_for(const KvStore *store, const KvShard *shard, const KvRetired *retired)
-{
-	if (store->shape.wal == KV_WAL_KEYS &&
-		pg_atomic_read_u64(&kv_registry->checkpoint) < retired->lsn)
-		return KV_WAITS_FOR_CHECKPOINT;
-	/* where the map has changed, marks of other shards count too (shared.c) */
-	return shard->durable.number < retired->until_mark ||
-		(store->shape.maps && !kv_map_lets_go(store)) ?
-		KV_WAITS_FOR_MARK : KV_WAITS_FOR_NOTHING;
-}
-
-KvRetiredWait
-kv_retired_wait(const KvStore *store, uint32 shard_id, uint32 until_mark, uint64 *bytes)
-{
-	KvShard    *shard = kv_shard(store, shard_id);
-	KvRetiredWait most = KV_WAITS_FOR_NOTHING;
-
-	*bytes = 0;
-	if (shard->retired.n == 0)
-		return most;
-	LWLockAcquire(&shard->lock, LW_SHARED);
-	for (int i = 0; i < shard->retired.n; i++)
-	{
-		const KvRetired *retired = &kv_retired(shard)[i];
-
-		if (retired->until_mark > until_mark)
-			continue;
-		*bytes += retired->taken;
-		most = Max(most, kv_retired_waits_for(store, shard, retired));
-	}
-	LWLockRelease(&shard->lock);
-	return *bytes > 0 && kv_backups_run() ? KV_WAITS_FOR_BACKUP : most;
-}
-
-uint32
-kv_retired_until(KvShard *shard)
-{
-	uint32		until = 0;
-
-	LWLockAcquire(&shard->lock, LW_SHARED);
-	for (int i = 0; i < shard->retired.n; i++)
-		until = Max(until, kv_retired(shard)[i].until_mark);
-	LWLockRelease(&shard->lock);
-	return until;
-}
-
-bool
-kv_retired_wants_mark(const KvShard *shard)
-{
-	for (int i = 0; i < shard->retired.n; i++)
-	{
-		if (kv_retired(shard)[i].until_mark > shard->durable.number)
-			return true;
-	}
-	return false;
 }
