@@ -109,6 +109,22 @@ for my $level (qw(full keys none))
 	killed("$level: killed when the first was about to go");
 	outcome($w);
 	tidy("$level: killed, and opened");
+
+	# ---- one shard has its mark, and others do not ----
+	change("UPDATE TABLE_ SET v = reverse(v) WHERE k % 7 = 0");
+	query('CHECKPOINT');
+	worker_stop_points($node, 'mark_captured=wait');
+	$w = compacting("first_$level");
+	stopped($node, 'mark_captured');
+	ok(eval { wait_for('compactions', sub { query(q{SELECT count(*) FROM kvfdw_stat_progress WHERE command = 'compact'}) == 0 && stat_of('obsolete_value_files') > 3 }) }, "$level: value files are obsolete in others, too");
+	worker_stop_points($node, 'mark_wanted=wait');
+	go_on($node, 'mark_captured');
+	stopped($node, 'mark_wanted');
+	killed("$level: power is lost when the first has a mark", 1);
+	outcome($w);
+	query('CHECKPOINT');
+	tidy("$level: power is back after the first mark");
+
 	change("UPDATE TABLE_ SET v = md5(v) || substr(v, 33) WHERE k % 4 = 1");
 	query('CHECKPOINT');
 	worker_stop_points($node, 'edits_appended=wait');
@@ -165,9 +181,12 @@ for my $round (1 .. 4)
 change('UPDATE TABLE_ SET v = reverse(v) WHERE k % 3 = 0');
 query(q{SELECT kvfdw_compact('t')});
 ok(eval { wait_for('files that wait', sub { (stat_of('obsolete_waiting_for') // '') eq 'checkpoint' }) }, 'value files wait for a checkpoint');
-my $shards = stat_of('shards');
 query(q{SELECT kvfdw_split('t')});
-cmp_ok(stat_of('shards'), '>', $shards, 'each shard is split, and ids are given again');
+# the next shards get the ids of those with such files, and have few marks
+query(q{SELECT pg_current_xact_id()}) for 1 .. 2;
+change("INSERT INTO TABLE_ SELECT 10000 + g, 'end' FROM generate_series(1, 100) g");
+query(q{SELECT kvfdw_cut('t')});
+change("INSERT INTO TABLE_ SELECT 100000 + g, 'after it' FROM generate_series(1, 100) g");
 query('CHECKPOINT');
 tidy('ids were given again');
 $node->stop;

@@ -183,7 +183,8 @@ end_change(KvStore *store)
 	if (failed_at != 0 && kv_clock() >= failed_at &&
 		!TimestampDifferenceExceeds(failed_at, kv_clock(), KV_PAUSE_MS))
 		return;
-	if (visit_others(store, kv_map_present(store), true))
+	kv_files_want_tidy(store);
+	if (!kv_files_tidy(store))
 	{
 		failed_at = kv_clock();
 		pg_atomic_fetch_add_u32(&store->versions.failed, 1);
@@ -208,6 +209,7 @@ kv_map_look(KvStore *store)
 		kv_map_set_state(store, state = KV_MAP_MARKED);
 	if (state == KV_MAP_MARKED)
 		end_change(store);
+	(void) kv_files_tidy(store);
 	kv_obsolete_release(store);
 	kv_version_log_look(store);
 }

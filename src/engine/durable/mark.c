@@ -35,11 +35,11 @@
  * shard changes, the next checkpoint makes a mark, and they count no more.  Level full only: at
  * keys the WAL names the addresses of values, and redo does not write them.
  *
- * While base backups run nothing is released, and unreleased files are leftovers until they
- * have ended.  So a copy has all files of the mark that was the newest when its backup began.
- * Later marks may name files that the copy lacks.  They are distinguished by what they cover:
- * the redo pointer of the checkpoint that waits for the mark, or one more if none does.  The
- * newest mark that covers no more than the backup's redo pointer is the right one.
+ * While base backups run nothing is removed.  What should have been is found in the directory
+ * when they have ended (kv_files_tidy).  So a copy has all files of the mark that was the newest
+ * when its backup began.  Later marks may name files that the copy lacks.  They are distinguished
+ * by what they cover: the redo pointer of the checkpoint that waits for the mark, or one more if
+ * none does.  The newest mark that covers no more than the backup's redo pointer is the right one.
  *
  * A mark may be newer than the redo pointer from which the WAL is replayed.  That does no
  * harm: a version that redo writes again is newer than its former self and identical.
@@ -53,7 +53,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "nodes/bitmapset.h"
 #include "utils/guc.h"
 
 #include "engine/base/types.h"
@@ -171,7 +170,6 @@ kv_shard_load_mark(KvStore *store, const KvVersions *versions, uint32 shard_id,
 	shard->durable.log = 0;
 	shard->durable.number = shard->durable.map = 0;
 	shard->durable.awaited = 0;
-	shard->durable.leftovers = false;
 	if (!kv_versions_mark(versions, shard_id, shard->place.bounds_since, &mark))
 		return;
 	name_files(&mark, &shard->durable.marks[KV_MARK_LAST]);
@@ -234,7 +232,7 @@ kv_shard_needs_mark(KvStore *store, uint32 shard_id, uint32 round)
 	LWLockAcquire(&shard->lock, LW_SHARED);
 	needs = (!is_clean(shard) && (shard->durable.carried_round != round ||
 								  shard->place.bounds_since > shard->durable.map)) ||
-		shard->durable.wanted || shard->durable.leftovers;
+		shard->durable.wanted;
 	LWLockRelease(&shard->lock);
 	return needs;
 }
@@ -313,7 +311,7 @@ capture(KvStore *store, KvMarkWork *work)
 
 		/* a failed attempt may have kept files that no mark names */
 		if (shard->durable.marks[KV_MARK_NEXT].valid)
-			shard->durable.leftovers = true;
+			kv_files_want_tidy(store);
 		name_files(mark, &shard->durable.marks[KV_MARK_NEXT]);
 	}
 	LWLockRelease(&shard->lock);
@@ -435,35 +433,6 @@ release_previous(KvStore *store, uint32 shard_id, const KvShardFiles *old)
 		kv_file_release(store, shard_id, KV_FILE_LOG, log);
 }
 
-/* Do the same for shards with leftovers: remove all their unneeded files. */
-static void
-release_leftovers(KvStore *store, const uint32 *shards, int n)
-{
-	Bitmapset  *wanted = NULL;
-	KvFound		found;
-
-	for (int i = 0; i < n && !kv_backups_run(); i++)
-	{
-		KvShard    *shard = kv_shard(store, shards[i]);
-
-		if (shard->durable.leftovers)
-			wanted = bms_add_member(wanted, i);
-		shard->durable.leftovers = false;
-	}
-	if (wanted == NULL)
-		return;
-	kv_store_list_files(&store->key, &found);
-	for (int i = bms_next_member(wanted, -1); i >= 0; i = bms_next_member(wanted, i))
-	{
-		int			at = kv_found_first(&found, shards[i]);
-
-		kv_files_release(store, shards[i], found.files + at,
-						 kv_found_of_shard(&found, at, shards[i]));
-	}
-	pfree(found.files);
-	bms_free(wanted);
-}
-
 /* Does a mark name files whose names may not be durable yet? */
 static bool
 has_new_names(const KvShard *shard, const KvMarkWork *work)
@@ -546,10 +515,10 @@ install_mark(KvStore *store, const KvMarkWork *work)
 	 * removed first
 	 */
 	kv_backups_look();
-	if (before.valid && !shard->durable.leftovers && !kv_backups_run())
+	if (before.valid && pg_atomic_read_u32(&store->obsolete.files) == 0 && !kv_backups_run())
 		release_previous(store, work->shard_id, &before.files);
 	else
-		shard->durable.leftovers = true;
+		kv_files_want_tidy(store);
 }
 
 /* ---- shards that need no file ---- */
@@ -713,6 +682,6 @@ kv_shards_mark(KvStore *store, const uint32 *shards, int n, uint64 covers,
 		stats->shards += nwork;
 	}
 	pfree(work);
-	release_leftovers(store, shards, n);
+	(void) kv_files_tidy(store);
 	kv_obsolete_release(store);
 }

@@ -197,7 +197,7 @@ collect_stores(void)
 	LWLockRelease(&kv_registry->lock);
 }
 
-/* Is it the name of a value file, not of a directory (shard/release.c)? */
+/* Is it the name of a value file, not of a directory (shard/obsolete.c)? */
 static bool
 names_value_file(const char *name)
 {

@@ -78,6 +78,7 @@ enter_store(Oid dboid, Oid relid, uint32 generation)
 		pg_atomic_init_u32(&store->opening.next_shard, 0);
 		LWLockInitialize(&store->versions.lock, kv_tranche_shard);
 		LWLockInitialize(&store->obsolete.lock, kv_tranche_shard);
+		pg_atomic_init_u32(&store->obsolete.files, 0);
 		store->obsolete.entries = InvalidDsaPointer;
 		pg_atomic_init_u32(&store->versions.failed, 0);
 		SpinLockInit(&store->account.mutex);

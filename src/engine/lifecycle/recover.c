@@ -445,7 +445,6 @@ recover_shard(KvStore *store, uint32 shard_id, const KvFoundFile *files, int n,
 		end_salvage(store, shard_id);
 	else if (!DsaPointerIsValid(shard->active.root) && shard->log.tail > sizeof(KvLogHeader))
 		leave_logs(store, shard_id);
-	kv_files_release(store, shard_id, files, n);
 	shard->flush.ended = kv_clock();
 	/* prepared transactions may hold any lock */
 	shard->key_share_xid = U64FromFullTransactionId(ReadNextFullTransactionId()) - 1;
@@ -825,6 +824,8 @@ recover_store(KvStore *store)
 	kv_progress_shard(-1);
 	kv_progress_done(pg_atomic_read_u32(&store->map.shard_ids));
 	kv_progress_phase("sweeping");
+	kv_files_want_tidy(store);
+	(void) kv_files_tidy(store);
 	if (store->shape.wal != KV_WAL_KEYS || !RecoveryInProgress())
 	{
 		kv_value_files_sweep(store);

@@ -30,8 +30,8 @@
 #include "engine/io/fault.h"
 #include "engine/lifecycle/lifecycle.h"
 #include "engine/shard/map.h"
-#include "engine/shard/valuefiles.h"
 #include "engine/shard/shard.h"
+#include "engine/shard/valuefiles.h"
 
 #define KV_ASKED_MS		1000	/* after that, marks are requested again */
 #define KV_POLLED_MS	5

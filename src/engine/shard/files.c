@@ -1,6 +1,11 @@
 /*
  * files.c
- *		The files of a shard: which are needed, by base backups too, and removal of the others.
+ *		Logs, runs and temporary files of shards: which are needed, by base
+ *		backups too, and removal of the others.
+ *
+ * A flush and a new mark release what they replace, by name (kv_file_release).  All else that may
+ * be obsolete is found in the directory: files = the directory minus what the shards and their
+ * marks name, minus what may be in use (kv_files_tidy).
  */
 #include "postgres.h"
 
@@ -16,6 +21,7 @@
 #include "engine/index/run.h"
 #include "engine/io/fault.h"
 #include "engine/io/name.h"
+#include "engine/shard/map.h"
 #include "engine/shard/shard.h"
 
 int
@@ -72,29 +78,40 @@ needs_log(const KvStore *store, const KvShard *shard, uint32 number)
 	return !any && store->shape.wal == KV_WAL_NONE;
 }
 
-/* Does the shard need this file, or may a backup or a mark need it?  Lock held. */
+/*
+ * May a process be about to name a file, or still use it?  A flush names a new run, and a
+ * compaction job uses its own.  The lock is held.
+ */
 static bool
-needs_file(const KvStore *store, const KvShard *shard, const KvFoundFile *file)
+is_in_use(const KvStore *store, const KvShard *shard, const KvFoundFile *file)
 {
-	const KvMarkFiles *mark = &shard->durable.marks[KV_MARK_LAST];
-
-	switch (file->kind)
-	{
-		case KV_FILE_LOG:
-			return kv_backups_run() || needs_log(store, shard, file->number);
-		case KV_FILE_RUN:
-			/* a flush may be about to name a new run; a compaction job may use its own */
-			return kv_backups_run() || needs_run(shard, file->number) ||
-				(shard->recovered && (!kv_role_is_free(shard, KV_ROLE_FLUSH | KV_ROLE_COMPACT) ||
-									  file->number >= mark->files.next_run));
-		case KV_FILE_TEMPORARY:
-			return shard->recovered;
-		default:
-			return true;
-	}
+	if (pg_atomic_read_u32(&unconstify(KvStore *, store)->state) != KV_STORE_OPEN)
+		return false;
+	return file->kind == KV_FILE_TEMPORARY ||
+		(file->kind == KV_FILE_RUN &&
+		 (!kv_role_is_free(shard, KV_ROLE_FLUSH | KV_ROLE_COMPACT) ||
+		  file->number >= shard->durable.marks[KV_MARK_LAST].files.next_run));
 }
 
-/* While a base backup runs no file is removed; the first mark after it does that. */
+/* Must a file of a shard in the map stay?  A run that may be in use is looked at again later. */
+static bool
+must_stay(KvStore *store, const KvFoundFile *file)
+{
+	KvShard    *shard = kv_shard(store, file->shard);
+	bool		stays;
+	bool		in_use;
+
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	stays = file->kind == KV_FILE_LOG ? needs_log(store, shard, file->number) :
+		file->kind == KV_FILE_RUN && needs_run(shard, file->number);
+	in_use = !stays && is_in_use(store, shard, file);
+	LWLockRelease(&shard->lock);
+	if (in_use && file->kind == KV_FILE_RUN)
+		kv_files_want_tidy(store);
+	return stays || in_use;
+}
+
+/* While a base backup runs no file is removed. */
 void
 kv_file_release(KvStore *store, uint32 shard_id, KvFileKind kind, uint32 number)
 {
@@ -105,7 +122,7 @@ kv_file_release(KvStore *store, uint32 shard_id, KvFileKind kind, uint32 number)
 	needed = kind == KV_FILE_RUN ? needs_run(shard, number) : needs_log(store, shard, number);
 	LWLockRelease(&shard->lock);
 	if (kv_backups_run())
-		shard->durable.leftovers = true;
+		kv_files_want_tidy(store);
 	else if (!needed)
 	{
 		(void) kv_io_unlink(kind == KV_FILE_RUN ? kv_path_run(&store->key, shard_id, number) :
@@ -115,31 +132,49 @@ kv_file_release(KvStore *store, uint32 shard_id, KvFileKind kind, uint32 number)
 	}
 }
 
-/* While a flush or a compaction job runs, unnamed runs stay until the next time. */
 void
-kv_files_release(KvStore *store, uint32 shard_id, const KvFoundFile *files, int n)
+kv_files_want_tidy(KvStore *store)
 {
-	KvShard    *shard = kv_shard(store, shard_id);
-	char	   *directory = pstrdup(kv_path_store(&store->key));
+	pg_atomic_write_u32(&store->obsolete.files, 1);
+}
 
-	for (int i = 0; i < n; i++)
+bool
+kv_files_tidy(KvStore *store)
+{
+	char	   *directory;
+	bool		others_gone = true;
+	KvFound		found;
+
+	if (pg_atomic_read_u32(&store->obsolete.files) == 0)
+		return true;
+	kv_backups_look();
+	if (kv_backups_run())
+		return false;
+	(void) pg_atomic_exchange_u32(&store->obsolete.files, 0);
+	directory = pstrdup(kv_path_store(&store->key));
+	kv_store_list_files(&store->key, &found);
+	for (int i = 0; i < found.n; i++)
 	{
+		const KvFoundFile *file = &found.files[i];
+		bool		in_map = kv_shard_from(store, file->shard) == file->shard;
 		char		path[MAXPGPATH];
-		bool		needed;
 
-		LWLockAcquire(&shard->lock, LW_SHARED);
-		needed = needs_file(store, shard, &files[i]);
-		if (!kv_role_is_free(shard, KV_ROLE_FLUSH | KV_ROLE_COMPACT))
-			shard->durable.leftovers = true;
-		LWLockRelease(&shard->lock);
-		snprintf(path, sizeof(path), "%s/%s", directory, files[i].name);
-		if (needed)
+		/* a change of the map is making files of new shards, or previous ones may count again */
+		if (file->kind == KV_FILE_VALUES ||
+			(in_map ? must_stay(store, file) :
+			 pg_atomic_read_u32(&store->map.state) != KV_MAP_MARKED))
 			continue;
-		(void) kv_io_unlink(path);
-		if (files[i].kind == KV_FILE_RUN)
+		snprintf(path, sizeof(path), "%s/%s", directory, file->name);
+		if (in_map)
+			(void) kv_io_unlink(path);
+		else
+			others_gone &= kv_io_gone(path);
+		if (file->kind == KV_FILE_RUN)
 			kv_run_say_gone();
 	}
+	pfree(found.files);
 	pfree(directory);
+	return others_gone;
 }
 
 /* ---- base backups ---- */

@@ -231,11 +231,13 @@ KvObsolete *
 kv_obsolete_copy(KvStore *store, uint32 shard_id, int *n)
 {
 	KvObsolete *copy;
+	Size		wanted = 1;
 
 	*n = 0;
 	LWLockAcquire(&store->obsolete.lock, LW_SHARED);
-	copy = MemoryContextAllocHuge(CurrentMemoryContext,
-								  Max(store->obsolete.n, 1) * sizeof(KvObsolete));
+	for (int i = 0; i < store->obsolete.n; i++)
+		wanted += shard_id == KV_NO_SHARD || entries(store)[i].shard_id == shard_id;
+	copy = palloc_extended(wanted * sizeof(KvObsolete), MCXT_ALLOC_HUGE);
 	for (int i = 0; i < store->obsolete.n; i++)
 	{
 		if (shard_id == KV_NO_SHARD || entries(store)[i].shard_id == shard_id)

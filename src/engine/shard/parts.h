@@ -137,7 +137,6 @@ typedef struct KvDurableState
 	bool		wanted;
 	/* obsolete value files wait for the mark with this number; 0: none (shard/) */
 	uint32		awaited;
-	bool		leftovers;		/* some files are named only by older marks (shard/) */
 	uint32		number;			/* of the newest mark; 0: there is none */
 	uint32		log;			/* the log in which the newest mark ends; 0: there is none */
 	uint64		tail;
@@ -242,6 +241,8 @@ typedef struct KvSpaceState
 typedef struct KvObsoleteList
 {
 	LWLock		lock;
+	/* files.c: some logs or runs may be obsolete; guarded by no lock */
+	pg_atomic_uint32 files;
 	dsa_pointer entries;		/* KvObsolete[capacity], in no order */
 	int			n;
 	int			capacity;

@@ -269,8 +269,15 @@ extern bool kv_files_name_run(const KvShardFiles *files, uint32 number);
  * Unlinks a run or a log, unless the shard, a mark or a backup needs it.  Takes the shard's lock.
  */
 extern void kv_file_release(KvStore *store, uint32 shard_id, KvFileKind kind, uint32 number);
-/* Unlinks all files found of a shard that are not needed. */
-extern void kv_files_release(KvStore *store, uint32 shard_id, const KvFoundFile *files, int n);
+/* Some logs or runs that nothing needs may exist, and were not allowed to be removed. */
+extern void kv_files_want_tidy(KvStore *store);
+/*
+ * If that was said: removes all logs, runs and temporary files of the store that nothing needs,
+ * unless a base backup runs.  In the process that makes marks, or that opens the store.  False:
+ * files of shards that have left the map could not be removed.  They are left alone before all
+ * shards of the map have marks.
+ */
+extern bool kv_files_tidy(KvStore *store);
 
 /*
  * ---- registry.c: which process flushes a shard, and which one compacts or splits it ----

@@ -67,40 +67,31 @@ kv_value_file_find(const KvShard *shard, KvAddress address)
 }
 
 bool
-kv_shard_list_grow(KvShard *shard, dsa_pointer *list, Size item, const int *n, int *room,
-				   int wanted)
+kv_value_files_make_room(KvShard *shard, int n)
 {
-	dsa_pointer fresh = dsa_allocate_extended(kv_area(), wanted * item, DSA_ALLOC_NO_OOM);
-	dsa_pointer old;
+	int			wanted;
+	dsa_pointer fresh;
+	dsa_pointer old = shard->values.files;
 
+	/* a compaction job changes both when it ends, without extend_lock */
+	LWLockAcquire(&shard->lock, LW_SHARED);
+	wanted = shard->values.n + shard->values.promised + n;
+	LWLockRelease(&shard->lock);
+	if (wanted <= shard->values.capacity)
+		return true;
+	wanted = Max(wanted, Max(KV_VALUE_FILES_FIRST, shard->values.capacity * 2));
+	fresh = dsa_allocate_extended(kv_area(), wanted * sizeof(KvShardValueFile), DSA_ALLOC_NO_OOM);
 	if (!DsaPointerIsValid(fresh))
 		return false;
 	LWLockAcquire(&shard->lock, LW_EXCLUSIVE);
-	old = *list;
-	if (*n > 0)
-		memcpy(kv_address(fresh), kv_address(old), *n * item);
-	*list = fresh;
-	*room = wanted;
+	if (shard->values.n > 0)
+		memcpy(kv_address(fresh), kv_address(old), shard->values.n * sizeof(KvShardValueFile));
+	shard->values.files = fresh;
+	shard->values.capacity = wanted;
 	LWLockRelease(&shard->lock);
 	if (DsaPointerIsValid(old))
 		dsa_free(kv_area(), old);
 	return true;
-}
-
-bool
-kv_value_files_make_room(KvShard *shard, int n)
-{
-	int			need;
-
-	/* a compaction job changes both when it ends, without extend_lock */
-	LWLockAcquire(&shard->lock, LW_SHARED);
-	need = shard->values.n + shard->values.promised + n;
-	LWLockRelease(&shard->lock);
-	return need <= shard->values.capacity ||
-		kv_shard_list_grow(shard, &shard->values.files, sizeof(KvShardValueFile),
-						   &shard->values.n,
-						   &shard->values.capacity,
-						   Max(need, Max(KV_VALUE_FILES_FIRST, shard->values.capacity * 2)));
 }
 
 KvShardValueFile *

@@ -28,13 +28,6 @@ extern int	kv_first_from(const void *items, Size size, int n, KvAddress address)
 /* The value file with this address; NULL: the list does not have it. */
 extern KvShardValueFile *kv_value_file_find(const KvShard *shard, KvAddress address);
 /*
- * Moves a list of *n items to one with capacity for wanted items.  False: there is no memory.  The
- * caller is the one process that may grow this list.  It does not hold the shard's lock, which this
- * function takes.
- */
-extern bool kv_shard_list_grow(KvShard *shard, dsa_pointer *list, Size item, const int *n,
-							   int *room, int wanted);
-/*
  * Makes capacity for n more.  False: there is no memory.  The caller holds extend_lock exclusively,
  * or is the only process that knows the shard; it does not hold the shard's lock.
  */
