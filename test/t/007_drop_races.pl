@@ -105,6 +105,23 @@ for my $end ('DROP FOREIGN TABLE former', 'TRUNCATE former')
 	$node->safe_psql('postgres', 'SELECT pg_reload_conf()');
 }
 
+# DROP of a table whose marks are in its version log, and durable, before the checkpointer has
+# read the log again.
+{
+	my $log_from = -s $node->logfile;
+	create('gone');
+	$node->safe_psql('postgres', "INSERT INTO gone SELECT g, repeat('x', 1000) FROM generate_series(1, 20) g");
+	worker_stop_points($node, 'edits_synced=wait');
+	my $checkpoint = psql_writer($node, 'CHECKPOINT;', 'checkpoint');
+	stopped($node, 'edits_synced');
+	drop('gone');
+	wait_for('the directory to have another name', sub { () = glob $node->data_dir . '/kvfdw/dropped.*' });
+	worker_stop_points($node, '');
+	is(go_on($node, 'edits_synced', $checkpoint), '', 'a checkpoint beside DROP completes');
+	unlike(substr(slurp_file($node->logfile), $log_from), qr/PANIC|ERROR/, '... without an error');
+	all_free('DROP beside a checkpoint');
+}
+
 # The maintainer, which removes dropped tables, is busy: a session that needs a write buffer
 # does not wait for it.
 {

@@ -105,7 +105,8 @@ typedef struct KvVersionsSync
 
 /*
  * The log was synced: read what is new.  The kernel may have failed to write pages of earlier
- * appends, and have forgotten that with the file if no process had it open.
+ * appends, and have forgotten that with the file if no process had it open.  A file that is
+ * missing is an ERROR, no more: its store may have been dropped, and has another place then.
  */
 static void
 verify_synced(int i, void *arg)
@@ -113,10 +114,14 @@ verify_synced(int i, void *arg)
 	const KvVersionsSync *sync = arg;
 	uint64		len = sync->end - sync->from;
 	char	   *bytes = MemoryContextAllocHuge(CurrentMemoryContext, Max(len, 1));
-	Size		size;
+	File		file;
+	int			size;
 
-	if (!kv_io_slurp_piece(sync->path, sync->from, bytes, len, &size) ||
-		!kv_versions_are_edits(bytes, len, sync->from, sync->number))
+	KV_STOP_POINT("edits_synced");
+	file = kv_io_open(sync->path, KV_IO_READONLY, KV_IO_META_READ);
+	size = kv_io_read(file, bytes, len, sync->from, KV_IO_META_READ);
+	kv_io_close(file);
+	if (size != len || !kv_versions_are_edits(bytes, len, sync->from, sync->number))
 	{
 		kv_io_sync_failed();
 		ereport(data_sync_elevel(ERROR),
