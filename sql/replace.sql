@@ -19,10 +19,12 @@ INSERT INTO t SELECT k + 10, v FROM t;
 COPY t (k, v) FROM stdin;
 5	five
 \.
+\set SHOW_CONTEXT never
 COPY t (k, v) FROM stdin;
 6	six
 2	taken
 \.
+\unset SHOW_CONTEXT
 PREPARE put AS INSERT INTO t VALUES ($1, $2) RETURNING *;
 EXECUTE put (1, 'taken');
 EXECUTE put (7, 'seven');
@@ -129,9 +131,11 @@ GRANT SELECT, INSERT, UPDATE ON p1 TO kv_inserts;
 SET ROLE kv_inserts;
 INSERT INTO p VALUES (2, 'two'), (13, 'thirteen');
 INSERT INTO p VALUES (14, 'fourteen'), (1, 'taken');
+\set SHOW_CONTEXT never
 COPY p FROM stdin;
 1	taken
 \.
+\unset SHOW_CONTEXT
 INSERT INTO p1 VALUES (1, 'partition') RETURNING *;
 MERGE INTO p USING (VALUES (1)) s (n) ON p.k = s.n + 100 AND p.k > 10 AND p.k < 20 WHEN NOT MATCHED THEN INSERT VALUES (n, 'taken');
 SET ROLE kv_puts;
