@@ -71,6 +71,7 @@
 #include "engine/shard/shard.h"
 #include "engine/buffer/buffer.h"
 #include "engine/shard/valuefiles.h"
+#include "engine/value/value.h"
 #include "engine/version/version.h"
 
 /*
@@ -523,22 +524,34 @@ install_mark(KvStore *store, const KvMarkWork *work)
 
 /* ---- shards that need no file ---- */
 
-/* Does the open buffer have all of its values itself? */
+/*
+ * Has the open buffer all of its values itself, and as they were put?  The kernel may have failed
+ * to write pages of the buffer file, and have dropped them.  What writes the buffer reports that.
+ */
 static bool
-has_all_values(int i)
+has_all_values(const KvStoreKey *key, int i)
 {
 	const KvWriteBuffer *buffer = &kv_buffers[i];
 	const char *entries = kv_buffer_entries(i);
+	const KvLogEntry *entry;
 
-	for (uint32 at = 0; at < buffer->entry_used;)
+	for (uint32 at = 0; at < buffer->entry_used; at += KV_LOG_ENTRY_SIZE(entry->keylen))
 	{
-		const KvLogEntry *entry = (const KvLogEntry *) (entries + at);
+		KvAddress	address;
+		KvVersion	version;
 
-		if (entry->len > 0 &&
-			(KV_LOCATION_ADDRESS(entry->location) < buffer->base ||
-			 KV_LOCATION_ADDRESS(entry->location) >= buffer->base + buffer->value_used))
+		entry = (const KvLogEntry *) (entries + at);
+		if (entry->keylen > KV_MAX_KEY ||
+			at + KV_LOG_ENTRY_SIZE(entry->keylen) > buffer->entry_used ||
+			entry->crc != kv_log_entry_crc(entry, buffer->sequence))
 			return false;
-		at += KV_LOG_ENTRY_SIZE(entry->keylen);
+		address = KV_LOCATION_ADDRESS(entry->location);
+		version = kv_entry_version(entry);
+		if (entry->len > 0 &&
+			(address < buffer->base || address + entry->len > buffer->base + buffer->value_used ||
+			 !kv_value_matches(key, kv_entry_key(entry),
+							   kv_buffer_values(i) + (address - buffer->base), &version)))
+			return false;
 	}
 	return true;
 }
@@ -565,7 +578,7 @@ take_carried(KvStore *store, uint32 shard_id, KvCarrying *one, KvEdit *edit)
 		shard->place.bounds_since != KV_NOT_IN_MAP &&
 		!is_clean(shard) && files_are_clean(shard) &&
 		buffer->entry_used + buffer->value_used <= (Size) most_carried * 1024 &&
-		has_all_values(shard->buffers.open);
+		has_all_values(&store->key, shard->buffers.open);
 	if (takes)
 	{
 		KvCarried	carried = {
