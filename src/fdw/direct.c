@@ -127,8 +127,11 @@ static void
 delete_collected(ForeignScanState *node, KvDirect *direct)
 {
 	KvScanState *state = node->fdw_state;
-	MemoryContext old = MemoryContextSwitchTo(direct->context);
+	MemoryContext old;
 
+	if (direct->n == 0)
+		return;					/* a table without rows gets no store, and no mark */
+	old = MemoryContextSwitchTo(direct->context);
 	if (direct->store == NULL)
 		direct->store = kv_table_store(state->rel, true);
 	for (int i = 0; i < direct->n;)
