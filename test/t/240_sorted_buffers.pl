@@ -40,8 +40,8 @@ sub drop { query(join '', 'DROP TABLE heap;', map { "DROP FOREIGN TABLE $_;" } @
 # ---- the order on disk ----
 
 create('');
-# rows of 1,000 bytes in a scattered order; each value begins with its key
-all_of(q{INSERT INTO T SELECT k, rpad('#' || k || '#', 1000, 'x') FROM (SELECT g * 7919 % 4001 AS k FROM generate_series(1, 4000) g) s});
+# rows of 1,000 bytes in a scattered order, in which at most three keys fall in a row; each value begins with its key
+all_of(q{INSERT INTO T SELECT k, rpad('#' || k || '#', 1000, 'x') FROM (SELECT g * 2473 % 4001 AS k FROM generate_series(1, 4000) g) s});
 same('sorted');
 query("SELECT kvfdw_flush('$_')") for @tables;
 same('and flushed');
@@ -52,6 +52,19 @@ for my $table (@tables)
 	my $down = grep { $keys[$_] < $keys[ $_ - 1 ] } 1 .. $#keys;
 	is(scalar @keys, 4000, "$table: each value is in a file once");
 	cmp_ok($down, '<', 4000 / 30, 'its values are in few ascending extents');
+}
+drop();
+# a load in falling order falls in the files, too
+create('');
+all_of(q{INSERT INTO T SELECT k, rpad('#' || k || '#', 1000, 'x') FROM generate_series(4000, 1, -1) k});
+same('falling');
+query("SELECT kvfdw_flush('$_')") for @tables;
+same('falling and flushed');
+for my $table (@tables)
+{
+	my $oid = query("SELECT '$table'::regclass::oid");
+	my @keys = map { slurp_file($_) =~ /#(\d+)#/g } sort(glob $node->data_dir . "/kvfdw/5/$oid/0*/*.val");
+	is(join(' ', @keys), join(' ', reverse 1 .. 4000), "$table: values that arrived falling are as they arrived");
 }
 drop();
 

@@ -8,6 +8,10 @@
  * and the log offset of the buffer.  So a scan in key order finds what it reads next in a few
  * extents, one of each buffer.  Versions of the same key keep their order.
  *
+ * A buffer whose keys arrived falling is written as it is.  A load in falling order then leaves
+ * values whose addresses fall throughout, and a scan reads them backwards in large requests.
+ * Sorted, the buffers would be rising extents in falling order, whose direction a scan mistakes.
+ *
  * The image fits: a value is padded only as long as all values after it still have room without
  * padding, and without padding it is no longer than in the buffer.  It is a function of the sealed
  * buffer alone.  So a second attempt, of whichever process, writes the same bytes.
@@ -139,6 +143,28 @@ kv_buffer_has_batch(int i)
 	return at == buffer->entry_used;
 }
 
+/* Did the buffer's keys arrive in falling order? */
+static bool
+arrived_falling(int i)
+{
+	const KvLogEntry *last = (const KvLogEntry *) kv_buffer_entries(i);
+	bool		falls = false;
+
+	for (uint32 n = 1; n < kv_buffers[i].nentries; n++)
+	{
+		const KvLogEntry *entry =
+			(const KvLogEntry *) ((const char *) last + KV_LOG_ENTRY_SIZE(last->keylen));
+		int			cmp = kv_key_compare((const uint8 *) (entry + 1), entry->keylen,
+										 (const uint8 *) (last + 1), last->keylen);
+
+		if (cmp > 0)
+			return false;
+		falls = falls || cmp < 0;
+		last = entry;
+	}
+	return falls;
+}
+
 /* Fills in the items, by arrival.  Returns the bytes of the buffer's values without padding. */
 static Size
 list_items(int i, KvSortItem *items)
@@ -241,6 +267,8 @@ kv_sorted_make(KvSorted *sorted, int i)
 		return;
 	if (!kv_buffer_has_batch(i))
 		return;					/* kv_buffer_finish reports it */
+	if (arrived_falling(i))
+		return;
 	sorted->memory = MemoryContextAllocExtended(TopMemoryContext, len + KV_BLOCK + batch +
 												buffer->nentries * sizeof(KvSortItem) +
 												len / KV_BLOCK, MCXT_ALLOC_HUGE |
