@@ -41,6 +41,11 @@
  * by what they cover: the redo pointer of the checkpoint that waits for the mark, or one more if
  * none does.  The newest mark that covers no more than the backup's redo pointer is the right one.
  *
+ * pg_rewind lists files before it copies them.  A shard that gets its first mark in between has
+ * none in the copy whose files are complete.  So while a backup runs a mark number 0 precedes the
+ * first one: until then the shard had nothing but what is carried, and the WAL has the rest.  Not
+ * in recovery, where the first mark may have what is older than the last checkpoint.
+ *
  * A mark may be newer than the redo pointer from which the WAL is replayed.  That does no
  * harm: a version that redo writes again is newer than its former self and identical.
  *
@@ -53,6 +58,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "access/xlog.h"
 #include "utils/guc.h"
 
 #include "engine/base/types.h"
@@ -464,7 +470,9 @@ has_new_names(const KvShard *shard, const KvMarkWork *work)
 static void
 append_marks(KvStore *store, KvMarkWork *work, int n, uint64 covers)
 {
-	KvEdit	   *edits = palloc(n * sizeof(KvEdit));
+	KvEdit	   *edits = palloc(2 * (Size) n * sizeof(KvEdit));
+	int			nedits = 0;
+	bool		backup = kv_backups_run() && !RecoveryInProgress();
 	bool		names = false;
 
 	for (int i = 0; i < n; i++)
@@ -474,7 +482,15 @@ append_marks(KvStore *store, KvMarkWork *work, int n, uint64 covers)
 
 		mark->covers = covers;
 		mark->number = shard->durable.number + 1;
-		edits[i] = kv_edit_of_mark(work[i].shard_id, mark);
+		if (mark->number == 1 && backup)
+		{
+			KvMark		empty;
+
+			kv_mark_of_empty(&empty);
+			empty.covers = covers;
+			edits[nedits++] = kv_edit_of_mark(work[i].shard_id, &empty);
+		}
+		edits[nedits++] = kv_edit_of_mark(work[i].shard_id, mark);
 		names |= has_new_names(shard, &work[i]);
 	}
 
@@ -486,8 +502,8 @@ append_marks(KvStore *store, KvMarkWork *work, int n, uint64 covers)
 			kv_values_sync_names(&store->key);
 	}
 	KV_STOP_POINT("mark_named");
-	kv_version_log_append(store, edits, n, true);
-	for (int i = 0; i < n; i++)
+	kv_version_log_append(store, edits, nedits, true);
+	for (int i = 0; i < nedits; i++)
 		pfree(unconstify(char *, edits[i].body));
 	pfree(edits);
 }

@@ -24,8 +24,10 @@
  * A standby, and the source of pg_rewind, may have been ahead, and may have removed files of that
  * mark before the copy was noticed.  Then the oldest complete mark that is newer counts, which
  * is as good.  If there is none, the shard was empty, provided that its first mark was made during
- * the backup.  While pg_rewind runs files are removed, and shards of before a split with them:
- * there each mark that existed must be complete.
+ * the backup.
+ * While pg_rewind runs files are removed, and shards of before a split with them.  There each mark
+ * must be complete, unless a mark number 0 precedes it: it says that the shard was empty while a
+ * backup kept all files (mark.c).
  */
 #include "postgres.h"
 
@@ -253,13 +255,13 @@ kv_shard_choose_mark(const KvStore *store, const KvVersions *versions, uint32 sh
 					 const KvBackupLabel *label, KvMark *mark)
 {
 	KvMark		one;
-	bool		newer_exists = false;
+	bool		required = false;	/* the oldest mark so far must be complete */
 	bool		complete = false;	/* *mark is newer than the start, and complete */
 
 	for (int newer = 0; kv_versions_mark_before(versions, shard_id, newer, &one); newer++)
 	{
 		if (one.number == 0)
-			break;
+			return complete || (required && one.covers == 0);
 		if (one.covers <= label->redo)
 		{
 			/* while no backup was noticed its files may have been removed */
@@ -269,14 +271,14 @@ kv_shard_choose_mark(const KvStore *store, const KvVersions *versions, uint32 sh
 		}
 		if (label->of_primary)
 			continue;
-		newer_exists |= one.number > 1 || label->rewound;
+		required = one.number > 1 || label->rewound;
 		if (has_files(&store->key, shard_id, &one) || !complete)
 		{
 			complete = has_files(&store->key, shard_id, &one);
 			*mark = one;
 		}
 	}
-	return complete || newer_exists;
+	return complete || required;
 }
 
 void
