@@ -44,7 +44,7 @@ sub kv_cluster
 	my %settings = (
 		fsync => 'off', autovacuum => 'off', checkpoint_timeout => '1h', max_connections => 40, max_worker_processes => 16, restart_after_crash => 'on', log_statement => 'none',
 		# room for all processes on demand at once; the default of 8 has tests of its own
-		(heap_only() ? () : (shared_preload_libraries => "'kvfdw'", 'kvfdw.write_buffers' => "'4MB'")), %conf);
+		(heap_only() ? () : (shared_preload_libraries => "'kvfdw'", 'kvfdw.write_buffers' => "'4MB'", 'kvfdw.write_buffer_size' => "'256kB'")), %conf);
 	if ($ENV{ADMISSION} && !heap_only())
 	{
 		%settings = ('kvfdw.admission_limit' => $ENV{ADMISSION}, 'kvfdw.admission_exempt_superusers' => 'off', 'kvfdw.admission_exempt_monitor' => 'off', %settings);

@@ -100,7 +100,7 @@ kv_area(void)
 
 /* ---- kvfdw.memory, and its shares ---- */
 
-#define KV_MOST_SHARES	4
+#define KV_MOST_SHARES	5
 #define KV_MEMORY_MB	256		/* default of kvfdw.memory */
 #define KV_LEAST_MB		64
 #define KV_MACHINE_PART	4		/* but at most this part of the server's memory */

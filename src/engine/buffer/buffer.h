@@ -12,7 +12,7 @@
  * Sizes: The buffer file, of size kvfdw.write_buffers, is divided into units of 16 kB for values
  * and 4 kB for entries.  A buffer consists of one or several adjacent units, and has the index of
  * the first.  It gets at least what its first value needs; else the least of
- * - kvfdw.write_buffer_size
+ * - kvfdw.write_buffer_size, and a quarter of the file
  * - a quarter of its shard's values, and the rest of the open value file
  * - its share: three quarters of all units, divided by the number of open buffers
  * - the adjacent part of that
@@ -113,11 +113,12 @@ typedef struct KvWriteBuffer
 	uint32		value_used;		/* guarded by the shard's lock */
 	uint32		entry_used;
 	uint32		nentries;
+	uint32		last_entry;		/* its offset, if there is one */
 	uint64		sequence;
 	uint64		log_offset;		/* if sealed: the log offset of its batch */
-	/* a bit for each part of the value area with values that are not KV_COLD */
-	uint64		hot;
-	uint64		cached;			/* the same for values that are KV_CACHED */
+	/* of each unit: the KvHeat of its blocks, two bits for each */
+	uint8		heat;
+	bool		hot;			/* some block of the buffer is not KV_COLD */
 	uint64		writer;			/* xid of its first entry */
 	bool		shared;			/* others have entries in it, too */
 	bool		bulk;			/* its writer has written as much as kv_source_bulk says */
@@ -156,6 +157,7 @@ typedef struct KvBufferPool
 	uint32		unit_values;	/* bytes of a unit's value area */
 	uint32		unit_entries;	/* bytes of a unit for batch head and entries */
 	uint32		buffer_size;	/* maximum bytes of values in a buffer */
+	uint32		largest_value;	/* a larger one is a large value (largevalue.c) */
 	int			nfree;			/* number of free units */
 	/* units that became part of a buffer since the last reset */
 	uint64		entered;

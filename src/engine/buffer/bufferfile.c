@@ -288,7 +288,11 @@ kv_buffer_unqueue(int buffer)
 
 #define KV_UNIT_VALUES		(16 * 1024)
 #define KV_UNIT_ENTRIES		(4 * 1024)
-#define KV_FEWEST_BUFFERS		8 /* of the largest size */
+#define KV_FEWEST_BUFFERS		4 /* of the largest size for which the file has space */
+#define KV_LARGEST_VALUE	((Size) 256 * 1024)	/* in a buffer */
+#define KV_LEAST_MB			4
+#define KV_MOST_MB			65536
+#define KV_MOST_SHARE_MB	2048	/* of kvfdw.memory: the file is made at the first start */
 
 #define KV_BUFFER_FILE_TEMPORARY	KV_DIRECTORY "/buffers.tmp"
 
@@ -316,8 +320,8 @@ typedef struct KvGeometry
 	Size		entries;		/* bytes of a unit for a buffer's batch head and entries */
 } KvGeometry;
 
-static int	write_buffer_size_kb = 256;
-static int	write_buffers_mb = 64;
+static int	write_buffer_size_kb = 16384;
+static int	write_buffers_mb;
 
 /* The mapping, and a copy of its first page, which may be lost.  The same in all processes. */
 static char *buffer_base = NULL;
@@ -425,22 +429,33 @@ kv_buffer_seal_crc(const KvBufferHeader *header)
 
 /* ---- start-up ---- */
 
+static bool
+check_write_buffers(int *value, void **extra, GucSource source)
+{
+	kv_share_check(value, &write_buffers_mb);
+	if (source == PGC_S_DYNAMIC_DEFAULT || source == PGC_S_OVERRIDE)
+		*value = Min(*value, KV_MOST_SHARE_MB);
+	if (*value == -1 || (*value >= KV_LEAST_MB && *value <= KV_MOST_MB))
+		return true;
+	GUC_check_errdetail("\"kvfdw.write_buffers\" must be -1 or %d MB to %d MB.",
+						KV_LEAST_MB, KV_MOST_MB);
+	return false;
+}
+
 void
 kv_buffers_gucs(void)
 {
 	DefineCustomIntVariable("kvfdw.write_buffer_size",
 							"Sets the size of the largest write buffer, and so of the largest "
 							"write to a value file.",
-							NULL,
-							&write_buffer_size_kb, 256, 64, 4096,
+							"At most a quarter of kvfdw.write_buffers.",
+							&write_buffer_size_kb, 16384, 64, 16384,
 							PGC_POSTMASTER, GUC_UNIT_KB, NULL, NULL, NULL);
-	DefineCustomIntVariable("kvfdw.write_buffers",
-							"Sets the size of the buffer file, which has the write buffers of all "
-							"tables.",
-							"Takes effect at a start at which no write buffer is in use, as after "
-							"a clean shutdown.",
-							&write_buffers_mb, 64, 4, 65536,
-							PGC_POSTMASTER, GUC_UNIT_MB, NULL, NULL, NULL);
+	kv_share_define("kvfdw.write_buffers",
+					"Sets the size of the buffer file, which has the write buffers of all tables.",
+					"-1: two eighths of kvfdw.memory, on top of it, up to 2 GB. Takes effect at a start "
+					"at which no write buffer is in use, as after a clean shutdown.",
+					2, &write_buffers_mb, GUC_UNIT_MB, check_write_buffers);
 }
 
 void
@@ -464,9 +479,7 @@ configured_units(void)
 {
 	Size		units = (Size) write_buffers_mb * 1024 * 1024 / (KV_UNIT_VALUES + KV_UNIT_ENTRIES);
 
-	if (kv_fault_buffer_units() > 0)
-		return kv_fault_buffer_units();
-	return Max(units, KV_FEWEST_BUFFERS * configured_size() / KV_UNIT_VALUES);
+	return kv_fault_buffer_units() > 0 ? kv_fault_buffer_units() : units;
 }
 
 static uint32
@@ -585,7 +598,10 @@ map_buffer_file(void)
 	kv_buffer_pool->nunits = header->nunits;
 	kv_buffer_pool->unit_values = header->unit_values;
 	kv_buffer_pool->unit_entries = geometry.entries;
-	kv_buffer_pool->buffer_size = Min(configured_size(), (Size) header->nunits * KV_UNIT_VALUES);
+	kv_buffer_pool->buffer_size =
+		Min(configured_size(), (Size) KV_UNIT_VALUES * header->nunits /
+			(kv_fault_buffer_units() > 0 ? 1 : KV_FEWEST_BUFFERS));
+	kv_buffer_pool->largest_value = Min(kv_buffer_pool->buffer_size, KV_LARGEST_VALUE);
 }
 
 static bool

@@ -60,8 +60,13 @@ typedef struct KvTouch
 	KvTouchKey	key;
 	KvStoreKey	store;			/* the store's key; a savepoint may have rolled it back */
 	uint64		sequence;		/* of the first buffer that has one of its entries */
+	uint32		at;				/* offset of the first one there */
+	uint32		number;			/* and its number */
+	uint32		value_at;		/* its values begin here, or after this */
 	uint64		entries;		/* how many were written */
 } KvTouch;
+
+#define KV_LEAST_FINDS	((Size) 8192)	/* bytes of memory to copy entries or values to */
 
 static HTAB *touched = NULL;	/* in TopTransactionContext */
 static KvTouch *last_touched = NULL;
@@ -77,6 +82,29 @@ static void
 set_logged(int buffer, uint32 n)
 {
 	kv_buffer_logged(buffer)[n / 64] |= UINT64CONST(1) << (n % 64);
+}
+
+static bool
+is_in_buffer(const KvWriteBuffer *buffer, const KvLogEntry *entry)
+{
+	KvAddress	address = KV_LOCATION_ADDRESS(entry->location);
+
+	return entry->len == 0 ||
+		(address >= buffer->base && address < buffer->base + buffer->value_used);
+}
+
+/* The last entry of the buffer is the transaction's first one there. */
+static void
+note_first(KvTouch *touch, int i)
+{
+	const KvWriteBuffer *buffer = &kv_buffers[i];
+	const KvLogEntry *entry;
+
+	touch->at = buffer->last_entry;
+	touch->number = buffer->nentries - 1;
+	entry = (const KvLogEntry *) (kv_buffer_entries(i) + touch->at);
+	touch->value_at = entry->len > 0 && is_in_buffer(buffer, entry) ?
+		KV_LOCATION_ADDRESS(entry->location) - buffer->base : buffer->value_used;
 }
 
 bool
@@ -103,6 +131,7 @@ kv_commit_note_write(KvStore *store, uint32 shard_id)
 		{
 			last_touched->store = store->key;
 			last_touched->sequence = buffer->sequence;
+			note_first(last_touched, open);
 			last_touched->entries = 0;
 		}
 	}
@@ -159,8 +188,10 @@ kv_commit_log_batch(int i, const KvSorted *sorted)
 typedef struct KvFinds
 {
 	char	   *entries;		/* KvLogEntry and key, one after the other */
+	Size		entry_room;
 	uint32		bytes;
 	char       *values;			/* the values of those that are not large values */
+	Size		value_room;
 	uint32		n;
 	uint64		mine;			/* entries of this transaction, logged or not */
 } KvFinds;
@@ -180,25 +211,57 @@ oldest_buffer(const KvShard *shard, uint64 from)
 	return oldest;
 }
 
-static bool
-is_in_buffer(const KvWriteBuffer *buffer, const KvLogEntry *entry)
+/* Where entries of the transaction may begin in a buffer.  The lock is held. */
+typedef struct KvFindFrom
 {
-	KvAddress	address = KV_LOCATION_ADDRESS(entry->location);
+	uint32		at;
+	uint32		number;
+	uint32		value_at;
+} KvFindFrom;
 
-	return entry->len == 0 ||
-		(address >= buffer->base && address < buffer->base + buffer->value_used);
+static KvFindFrom
+from_where(const KvTouch *touch, const KvWriteBuffer *buffer)
+{
+	if (buffer->sequence != touch->sequence)
+		return (KvFindFrom) {0};
+	return (KvFindFrom) {touch->at, touch->number, touch->value_at};
+}
+
+/* Is there memory for what may be found?  The lock is held. */
+static bool
+has_memory(const KvFinds *finds, const KvWriteBuffer *buffer, KvFindFrom from)
+{
+	return finds->entry_room >= buffer->entry_used - from.at &&
+		finds->value_room >= buffer->value_used - from.value_at;
+}
+
+/* Takes as much memory as the buffer needed a moment ago.  No lock is held. */
+static void
+take_memory(KvFinds *finds, const KvWriteBuffer *buffer, KvFindFrom from)
+{
+	if (finds->entries != NULL)
+	{
+		pfree(finds->entries);
+		pfree(finds->values);
+	}
+	finds->entry_room = buffer->entry_used - from.at;
+	finds->value_room = buffer->value_used - from.value_at;
+	finds->entry_room = Max(finds->entry_room + finds->entry_room / 4, KV_LEAST_FINDS);
+	finds->value_room = Max(finds->value_room + finds->value_room / 4, KV_LEAST_FINDS);
+	finds->entries = palloc(finds->entry_room);
+	finds->values = palloc(finds->value_room);
 }
 
 /* Copy this transaction's unlogged entries, and count all.  The lock is held. */
 static void
-find_entries(int i, KvFinds *finds)
+find_entries(int i, KvFindFrom from, KvFinds *finds)
 {
 	KvWriteBuffer *buffer = &kv_buffers[i];
-	const char *at = kv_buffer_entries(i);
+	const char *at = kv_buffer_entries(i) + from.at;
 	Size		value_bytes = 0;
 
 	finds->bytes = finds->n = 0;
-	for (uint32 n = 0; n < buffer->nentries; n++)
+	for (uint32 n = from.number; n < buffer->nentries; n++)
 	{
 		const KvLogEntry *entry = (const KvLogEntry *) at;
 		Size		size = KV_LOG_ENTRY_SIZE(entry->keylen);
@@ -285,12 +348,12 @@ log_finds(KvStore *store, const KvWriteBuffer *buffer, const KvFinds *finds)
 
 /* Has this transaction unlogged entries of large values?  The lock is held. */
 static bool
-has_large_values(int i)
+has_large_values(int i, KvFindFrom from)
 {
 	const KvWriteBuffer *buffer = &kv_buffers[i];
-	const char *at = kv_buffer_entries(i);
+	const char *at = kv_buffer_entries(i) + from.at;
 
-	for (uint32 n = 0; n < buffer->nentries; n++)
+	for (uint32 n = from.number; n < buffer->nentries; n++)
 	{
 		const KvLogEntry *entry = (const KvLogEntry *) at;
 
@@ -316,8 +379,10 @@ log_shard(const KvTouch *touch, KvFinds *finds)
 	for (;;)
 	{
 		KvWriteBuffer buffer;
+		KvFindFrom	start;
 		bool		leaving;
 		bool		unsynced;
+		bool		room;
 		int			i;
 
 		CHECK_FOR_INTERRUPTS();
@@ -332,11 +397,13 @@ log_shard(const KvTouch *touch, KvFinds *finds)
 		}
 		buffer = kv_buffers[i];
 		leaving = buffer.batch_taken;
-		unsynced = !leaving && !synced && has_large_values(i);
-		if (!leaving && !unsynced)
-			find_entries(i, finds);
+		start = from_where(touch, &buffer);
+		unsynced = !leaving && !synced && has_large_values(i, start);
+		room = has_memory(finds, &buffer, start);
+		if (!leaving && !unsynced && room)
+			find_entries(i, start, finds);
 		LWLockRelease(&shard->lock);
-		if (!leaving && !unsynced)
+		if (!leaving && !unsynced && room)
 		{
 			KV_STOP_POINT("keys_found");
 			log_finds(store, &buffer, finds);
@@ -354,6 +421,8 @@ log_shard(const KvTouch *touch, KvFinds *finds)
 			sync_values(store, shard_id);
 			synced = true;
 		}
+		else if (!room)
+			take_memory(finds, &buffer, start);
 	}
 	ConditionVariableCancelSleep();
 	if (finds->mine < touch->entries)
@@ -365,22 +434,22 @@ kv_engine_before_commit(void)
 {
 	HASH_SEQ_STATUS status;
 	KvTouch    *touch;
-	KvFinds		finds;
+	KvFinds		finds = {0};
 
 	prepared = true;
 	if (touched == NULL)
 		return;
-	finds.entries = palloc(kv_buffer_units(kv_buffer_pool->buffer_size) *
-						   kv_buffer_pool->unit_entries);
-	finds.values = palloc_extended(kv_buffer_pool->buffer_size, MCXT_ALLOC_HUGE);
 	hash_seq_init(&status, touched);
 	while ((touch = hash_seq_search(&status)) != NULL)
 	{
 		if (kv_store_live(&touch->store) == touch->key.store)
 			log_shard(touch, &finds);
 	}
-	pfree(finds.entries);
-	pfree(finds.values);
+	if (finds.entries != NULL)
+	{
+		pfree(finds.entries);
+		pfree(finds.values);
+	}
 
 	/*
 	 * other processes have logged all of it, with the buffers; PostgreSQL flushes no commit

@@ -28,6 +28,65 @@
 
 #define KV_BUFFER_LEAST	((Size) 16 * 1024)	/* least bytes of a value file for a buffer */
 
+/* ---- heat ---- */
+
+#define KV_HEAT_BITS	2
+
+StaticAssertDecl(KV_CACHED < 1 << KV_HEAT_BITS, "the heat of a block has two bits");
+
+/* The unit of a buffer that has the block at this offset, and the block's bits in its heat. */
+static uint8 *
+heat_bits(int i, uint32 at, int *shift)
+{
+	uint32		unit = at / kv_buffer_pool->unit_values;
+
+	*shift = at % kv_buffer_pool->unit_values / KV_BLOCK * KV_HEAT_BITS;
+	return &kv_buffers[i + unit].heat;
+}
+
+void
+kv_buffer_mark(const KvShard *shard, KvLocation location, uint32 len, KvHeat heat)
+{
+	int			i = shard->buffers.open;
+	uint32		at = KV_LOCATION_ADDRESS(location) - kv_buffers[i].base;
+
+	kv_buffers[i].hot = true;
+	for (uint32 block = TYPEALIGN_DOWN(KV_BLOCK, at); block < at + len; block += KV_BLOCK)
+	{
+		int			shift;
+		uint8	   *bits = heat_bits(i, block, &shift);
+		KvHeat		hottest = Max(heat, kv_buffer_block_heat(i, block));
+
+		*bits &= ~(((1 << KV_HEAT_BITS) - 1) << shift);
+		*bits |= hottest << shift;
+	}
+}
+
+bool
+kv_buffer_is_hot(int i)
+{
+	return kv_buffers[i].hot;
+}
+
+KvHeat
+kv_buffer_block_heat(int i, uint32 at)
+{
+	int			shift;
+	uint8	   *bits = heat_bits(i, at, &shift);
+
+	return (KvHeat) ((*bits >> shift) & ((1 << KV_HEAT_BITS) - 1));
+}
+
+static void
+clear_heat(int i)
+{
+	kv_buffers[i].hot = false;
+	for (int unit = i; unit < i + kv_buffers[i].units; unit++)
+		kv_buffers[unit].heat = 0;
+}
+
+/* ---- opening, filling, sealing ---- */
+
 bool
 kv_buffer_fits(const KvShard *shard, Size len, int keylen)
 {
@@ -124,7 +183,7 @@ kv_buffer_open(KvStore *store, uint32 shard_id, Size len)
 	buffer->log_number = shard->log.number;
 	buffer->value_used = buffer->entry_used = buffer->nentries = 0;
 	buffer->sequence = pg_atomic_fetch_add_u64(&kv_buffer_pool->sequence, 1);
-	buffer->hot = buffer->cached = 0;
+	clear_heat(i);
 	buffer->shared = buffer->bulk = false;
 	buffer->sorts = !store->numbered;
 	buffer->relocating = false;
@@ -215,6 +274,7 @@ kv_buffer_put(KvStore *store, KvShard *shard, KvKey key, KvVersion *version,
 	memset((char *) (entry + 1) + key.len, 0, TYPEALIGN(8, key.len) - key.len);
 	pg_write_barrier();
 	entry->crc = kv_log_entry_crc(entry, buffer->sequence);
+	buffer->last_entry = buffer->entry_used;
 	buffer->entry_used += KV_LOG_ENTRY_SIZE(key.len);
 	buffer->nentries++;
 	buffer->touched = true;
@@ -278,47 +338,7 @@ kv_buffer_seal(KvStore *store, uint32 shard_id)
 	kv_buffers_wake_writer();
 }
 
-/* The bytes of the value area for each bit of KvWriteBuffer.hot. */
-static uint32
-hot_unit(void)
-{
-	return Max(KV_BLOCK, TYPEALIGN(KV_BLOCK, kv_buffer_pool->buffer_size / 64));
-}
-
-static uint64
-hot_bit(uint32 position)
-{
-	return UINT64CONST(1) << Min(position / hot_unit(), 63);
-}
-
-void
-kv_buffer_mark(const KvShard *shard, KvLocation location, uint32 len, KvHeat heat)
-{
-	KvWriteBuffer *buffer = &kv_buffers[shard->buffers.open];
-	uint32		at = KV_LOCATION_ADDRESS(location) - buffer->base;
-
-	for (uint32 block = TYPEALIGN_DOWN(KV_BLOCK, at); block < at + len; block += KV_BLOCK)
-	{
-		buffer->hot |= hot_bit(block);
-		if (heat == KV_CACHED)
-			buffer->cached |= hot_bit(block);
-	}
-}
-
-bool
-kv_buffer_is_hot(int i)
-{
-	return kv_buffers[i].hot != 0;
-}
-
-KvHeat
-kv_buffer_block_heat(int i, uint32 at)
-{
-	const KvWriteBuffer *buffer = &kv_buffers[i];
-
-	return (buffer->hot & hot_bit(at)) == 0 ? KV_COLD :
-		(buffer->cached & hot_bit(at)) == 0 ? KV_READ_LATELY : KV_CACHED;
-}
+/* ---- searching ---- */
 
 /* The buffer that has an address, or -1. */
 static int

@@ -4,8 +4,8 @@
  *
  * One process writes for all.  So a backend never has a write in flight while it waits for its
  * client, and an ERROR in a backend has no write to wait for.  The worker keeps up to
- * KV_WRITES_IN_FLIGHT direct writes in flight, but KV_LARGE_IN_FLIGHT of large buffers.  A
- * write that fails leaves its buffer sealed, with its values safe in the buffer file and
+ * KV_WRITES_IN_FLIGHT direct writes in flight, but two of the largest buffers, and has sorted copies
+ * of these in its memory (sort.c).  A write that fails leaves its buffer sealed, with its values safe in the buffer file and
  * readable.  It is tried again every second, and logged once per minute; buffers of other
  * stores are still written.
  *
@@ -39,7 +39,7 @@
 #include "engine/value/value.h"
 
 #define KV_WRITES_IN_FLIGHT 32
-#define KV_LARGE_IN_FLIGHT	8
+#define KV_BYTES_IN_FLIGHT	((Size) 2 * 1024 * 1024)	/* or two of the largest buffers */
 #define KV_TELL_MS			60000
 #define KV_TOLD				16	/* remembered failures */
 
@@ -272,7 +272,7 @@ is_busy(void)
 		n++;
 	}
 	return n == KV_WRITES_IN_FLIGHT ||
-		bytes >= KV_LARGE_IN_FLIGHT * (Size) kv_buffer_pool->buffer_size;
+		bytes >= Max(KV_BYTES_IN_FLIGHT, (Size) kv_buffer_pool->buffer_size + 1);
 }
 
 /* Start writes for sealed buffers; true if any was started or finished at once. */

@@ -554,7 +554,7 @@ lack_of(KvStore *store, uint32 shard_id, KvKey key, const KvWrite *write)
 		return LACKS_FLUSH;
 	if (waits_for_room(store, shard, write, place, key.len))
 		return LACKS_SPACE;
-	if (place > kv_buffer_pool->buffer_size)
+	if (place > kv_buffer_pool->largest_value)
 		return LACKS_LARGE_VALUE;
 	return write->stored ? ensure_buffer(store, shard_id, place, key.len) : LACKS_NOTHING;
 }
