@@ -453,8 +453,8 @@ kv_buffers_gucs(void)
 							PGC_POSTMASTER, GUC_UNIT_KB, NULL, NULL, NULL);
 	kv_share_define("kvfdw.write_buffers",
 					"Sets the size of the buffer file, which has the write buffers of all tables.",
-					"-1: two eighths of kvfdw.memory, on top of it, up to 2 GB. Takes effect at a start "
-					"at which no write buffer is in use, as after a clean shutdown.",
+					"-1: two eighths of kvfdw.memory, on top of it, up to 2 GB. Takes effect at a "
+					"start at which no write buffer is in use, as after a clean shutdown.",
 					2, &write_buffers_mb, GUC_UNIT_MB, check_write_buffers);
 }
 

@@ -4,10 +4,10 @@
  *
  * One process writes for all.  So a backend never has a write in flight while it waits for its
  * client, and an ERROR in a backend has no write to wait for.  The worker keeps up to
- * KV_WRITES_IN_FLIGHT direct writes in flight, but two of the largest buffers, and has sorted copies
- * of these in its memory (sort.c).  A write that fails leaves its buffer sealed, with its values safe in the buffer file and
- * readable.  It is tried again every second, and logged once per minute; buffers of other
- * stores are still written.
+ * KV_WRITES_IN_FLIGHT direct writes in flight, but two of the largest buffers, and has sorted
+ * copies of these in its memory (sort.c).  A write that fails leaves its buffer sealed, with its
+ * values safe in the buffer file and readable.  It is tried again every second, and logged once
+ * per minute; buffers of other stores are still written.
  *
  * Buffers of a shard at wal level 'keys' must be finished oldest first (commit.c).  Their
  * direct writes overlap nevertheless: one that ends early waits until those before it have
