@@ -27,6 +27,7 @@ typedef struct KvJsonColumn
 	Oid			typid;			/* of a domain: its base type */
 	bool		is_varlena;
 	FmgrInfo	output;
+	struct KvJsonParts *parts;	/* of an array or a row, while a value is shown; else NULL */
 } KvJsonColumn;
 
 /* Bytes that a line may have; a value that does not fit is left out. */

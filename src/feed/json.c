@@ -2,27 +2,34 @@
  * json.c
  *		Values as JSON, in one line.
  *
- * Types have the form that to_json() gives them: numbers, booleans, json and arrays as such,
+ * Types have the form that to_json() gives them: numbers, booleans, json, arrays and rows as such,
  * times in ISO 8601, everything else as a string.  Values of bytea are hexadecimal, whatever the
  * session's settings.
+ *
+ * Core's functions for arrays and rows call a cast to json if a type has one.  Any user can make a
+ * cast with a function, which would run as the role that decodes.  So they are not used here.
  */
 #include "postgres.h"
 
 #include "access/detoast.h"
+#include "access/htup_details.h"
 #include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/date.h"
 #include "utils/datetime.h"
-#include "utils/fmgrprotos.h"
 #include "utils/json.h"
 #include "utils/lsyscache.h"
 #include "utils/timestamp.h"
+#include "utils/typcache.h"
 
 #include "compat.h"
 #include "feed/feed.h"
 
 /* Larger values of types whose text has an unknown size are left out. */
 #define MAX_UNKNOWN		((Size) 100 * 1024 * 1024)
+#define MAX_SMALL		256		/* bytes of a value that is not measured */
 
 typedef enum KvJsonKind
 {
@@ -74,11 +81,21 @@ kind_of(Oid typid)
 	}
 }
 
+static void
+set_type(KvJsonColumn *column, Oid typid)
+{
+	Oid			output;
+
+	column->typid = getBaseType(typid);
+	column->kind = kind_of(column->typid);
+	getTypeOutputInfo(column->typid, &output, &column->is_varlena);
+	fmgr_info_cxt(output, &column->output, CurrentMemoryContext);
+}
+
 void
 kv_json_column_init(KvJsonColumn *column, Form_pg_attribute att)
 {
 	StringInfoData name;
-	Oid			output;
 
 	memset(column, 0, sizeof(*column));
 	if (att->attisdropped || KV_ATTRIBUTE_IS_VIRTUAL(att))
@@ -86,10 +103,7 @@ kv_json_column_init(KvJsonColumn *column, Form_pg_attribute att)
 	initStringInfo(&name);
 	kv_json_string(&name, NameStr(att->attname), strlen(NameStr(att->attname)));
 	column->name = name.data;
-	column->typid = getBaseType(att->atttypid);
-	column->kind = kind_of(column->typid);
-	getTypeOutputInfo(column->typid, &output, &column->is_varlena);
-	fmgr_info_cxt(output, &column->output, CurrentMemoryContext);
+	set_type(column, att->atttypid);
 }
 
 /* ---- strings ---- */
@@ -232,14 +246,6 @@ put_time(StringInfo out, KvJsonColumn *column, Datum value)
 	return put_string(out, text, strlen(text));
 }
 
-static bool
-put_json_datum(StringInfo out, Datum json)
-{
-	const struct varlena *text = PG_DETOAST_DATUM_PACKED(json);
-
-	return put_json(out, VARDATA_ANY(text), VARSIZE_ANY_EXHDR(text));
-}
-
 /* By the type's output function. */
 static bool
 put_output(StringInfo out, KvJsonColumn *column, Datum value)
@@ -255,8 +261,129 @@ put_output(StringInfo out, KvJsonColumn *column, Datum value)
 	return true;
 }
 
-bool
-kv_json_value(StringInfo out, KvJsonColumn *column, Datum value)
+/* ---- arrays and rows ---- */
+
+/* How the elements of an array, or the fields of a row, are shown. */
+typedef struct KvJsonParts
+{
+	TupleDesc	desc;			/* of a row */
+	KvJsonColumn *columns;		/* of an array one */
+	Datum	   *values;			/* of a row, while it is shown */
+	bool	   *nulls;
+} KvJsonParts;
+
+static bool put_value(StringInfo out, KvJsonColumn *column, Datum value);
+
+static KvJsonParts *
+describe_parts(const KvJsonColumn *column)
+{
+	KvJsonParts *parts = palloc0(sizeof(KvJsonParts));
+
+	if (column->kind == KV_JSON_ARRAY)
+	{
+		parts->columns = palloc0(sizeof(KvJsonColumn));
+		set_type(parts->columns, get_element_type(column->typid));
+		return parts;
+	}
+	parts->desc = lookup_rowtype_tupdesc_copy(column->typid, -1);
+	parts->columns = palloc(sizeof(KvJsonColumn) * Max(parts->desc->natts, 1));
+	parts->values = palloc(sizeof(Datum) * Max(parts->desc->natts, 1));
+	parts->nulls = palloc(sizeof(bool) * Max(parts->desc->natts, 1));
+	for (int i = 0; i < parts->desc->natts; i++)
+		kv_json_column_init(&parts->columns[i], TupleDescAttr(parts->desc, i));
+	return parts;
+}
+
+static bool
+put_part(StringInfo out, KvJsonColumn *column, Datum value, bool isnull)
+{
+	if (!fits(out, MAX_SMALL))
+		return false;
+	if (!isnull)
+		return put_value(out, column, value);
+	appendStringInfoString(out, "null");
+	return true;
+}
+
+/* An array, or the part of it that the dimensions tell. */
+static bool
+put_array(StringInfo out, KvJsonColumn *element, ArrayIterator elements, int ndim, const int *dims)
+{
+	Datum		value;
+	bool		isnull;
+
+	if (!fits(out, MAX_SMALL))
+		return false;
+	appendStringInfoChar(out, '[');
+	for (int i = 0; ndim > 0 && i < dims[0]; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (i > 0)
+			appendStringInfoChar(out, ',');
+		if (ndim > 1)
+		{
+			if (!put_array(out, element, elements, ndim - 1, dims + 1))
+				return false;
+		}
+		else if (!array_iterate(elements, &value, &isnull) ||
+				 !put_part(out, element, value, isnull))
+			return false;
+	}
+	appendStringInfoChar(out, ']');
+	return true;
+}
+
+static bool
+put_row(StringInfo out, KvJsonParts *parts, Datum value)
+{
+	HeapTupleHeader header = DatumGetHeapTupleHeader(value);
+	HeapTupleData tuple = {.t_len = HeapTupleHeaderGetDatumLength(header), .t_data = header};
+	bool		any = false;
+
+	heap_deform_tuple(&tuple, parts->desc, parts->values, parts->nulls);
+	appendStringInfoChar(out, '{');
+	for (int i = 0; i < parts->desc->natts; i++)
+	{
+		KvJsonColumn *column = &parts->columns[i];
+
+		if (column->name == NULL)
+			continue;
+		if (!fits(out, strlen(column->name) + MAX_SMALL))
+			return false;
+		if (any)
+			appendStringInfoChar(out, ',');
+		appendStringInfoString(out, column->name);
+		appendStringInfoChar(out, ':');
+		if (!put_part(out, column, parts->values[i], parts->nulls[i]))
+			return false;
+		any = true;
+	}
+	appendStringInfoChar(out, '}');
+	return true;
+}
+
+/* The column is of this value, or describes a part of it. */
+static bool
+put_nested(StringInfo out, KvJsonColumn *column, Datum value)
+{
+	check_stack_depth();
+	if (column->parts == NULL)
+		column->parts = describe_parts(column);
+	if (column->kind == KV_JSON_ARRAY)
+	{
+		ArrayType  *array = DatumGetArrayTypeP(value);
+		ArrayIterator elements = array_create_iterator(array, 0, NULL);
+		bool		done = put_array(out, column->parts->columns, elements, ARR_NDIM(array),
+									 ARR_DIMS(array));
+
+		array_free_iterator(elements);
+		return done;
+	}
+	return put_row(out, column->parts, value);
+}
+
+static bool
+put_value(StringInfo out, KvJsonColumn *column, Datum value)
 {
 	switch (column->kind)
 	{
@@ -280,9 +407,26 @@ kv_json_value(StringInfo out, KvJsonColumn *column, Datum value)
 	}
 	if (column->is_varlena && toast_raw_datum_size(value) > MAX_UNKNOWN)
 		return false;
-	if (column->kind == KV_JSON_ARRAY)
-		return put_json_datum(out, DirectFunctionCall1(array_to_json, value));
-	if (column->kind == KV_JSON_ROW)
-		return put_json_datum(out, DirectFunctionCall1(row_to_json, value));
+	if (column->kind == KV_JSON_ARRAY || column->kind == KV_JSON_ROW)
+		return put_nested(out, column, value);
 	return put_output(out, column, value);
+}
+
+bool
+kv_json_value(StringInfo out, KvJsonColumn *column, Datum value)
+{
+	KvJsonColumn once;
+	int			begin = out->len;
+
+	/* the parts of a value are described for it alone, because their types may be altered */
+	if (column->kind == KV_JSON_ARRAY || column->kind == KV_JSON_ROW)
+	{
+		once = *column;
+		column = &once;
+	}
+	if (put_value(out, column, value))
+		return true;
+	out->len = begin;
+	out->data[begin] = '\0';
+	return false;
 }

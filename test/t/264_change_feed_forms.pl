@@ -51,6 +51,23 @@ is(sql(q{SELECT (change->'row'->>'v') = (SELECT v FROM t) FROM kvfdw_changes('wi
 is(sql(q{SELECT (SELECT to_jsonb(r) FROM json_populate_record(NULL::t, change->'row') r) = (SELECT to_jsonb(t) FROM t) FROM kvfdw_changes('wire') WHERE change->>'table' = 'public.t'}), 't',
 	'the row can be read back');
 
+# arrays and rows: the same as to_json(), but no user's function is called to make them
+sql(q{CREATE TYPE mood AS ENUM ('so', 'la'); CREATE DOMAIN moods AS mood[]; CREATE TYPE pair AS (a int, "m ""q" mood, b bytea, t text[]);
+	CREATE FUNCTION called(mood) RETURNS json LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'a cast is called by %', current_user; END $$;
+	CREATE FOREIGN TABLE parts (k int, m moods, p pair, ps pair[], n int[], f float8[], j jsonb[]) SERVER kvfdw OPTIONS (changes 'on');
+	CREATE TABLE heap_parts (k int PRIMARY KEY, m moods, ps pair[]);
+	INSERT INTO parts VALUES (1, '{so,NULL}', ROW(1, 'la', '\x00', ARRAY['x', E'y"\n']), ARRAY[ROW(2, NULL, NULL, '{}')::pair, NULL], '{{1,2},{3,NULL}}', '{1.5,NaN}', ARRAY['{"a": [1]}'::jsonb]); INSERT INTO parts VALUES (2);
+	INSERT INTO heap_parts SELECT k, m, ps FROM parts WHERE k = 1});
+is(sql(q{SELECT change->'row' FROM kvfdw_changes('wire', NULL, NULL, 'heap', 'off') WHERE change->>'table' = 'public.parts'}), sql('SELECT to_json(r) FROM parts r ORDER BY k'), 'arrays and rows are as to_json() makes them');
+sql('CREATE CAST (mood AS json) WITH FUNCTION called(mood)');
+sql(q{INSERT INTO parts (k, m) VALUES (3, '{so}')});
+shows('a cast to json is not called', <<'E', changes());
+{"op":"put","table":"public.parts","key":{"k":1},"row":{"k":1,"m":["so",null],"p":{"a":1,"m \"q":"la","b":"\\x00","t":["x","y\"\n"]},"ps":[{"a":2,"m \"q":null,"b":null,"t":[]},null],"n":[[1,2],[3,null]],"f":[1.5,"NaN"],"j":[{"a": [1]}]}}
+{"op":"put","table":"public.parts","key":{"k":2},"row":{"k":2,"m":null,"p":null,"ps":null,"n":null,"f":null,"j":null}}
+{"op":"insert","table":"public.heap_parts","key":{"k":1},"row":{"k":1,"m":["so",null],"ps":[{"a":2,"m \"q":null,"b":null,"t":[]},null]}}
+{"op":"put","table":"public.parts","key":{"k":3},"row":{"k":3,"m":["so"],"p":null,"ps":null,"n":null,"f":null,"j":null}}
+E
+
 sql(q{INSERT INTO "Odd ""name" VALUES (1.00, 'x', repeat('a', 5000)), (-0.5, 'y', NULL);
 	UPDATE "Odd ""name" SET k = 2 WHERE k = 1;
 	DELETE FROM "Odd ""name" WHERE k < 0;
