@@ -143,7 +143,10 @@ SELECT s, twins(s) FROM unnest(ARRAY[
 	'ALTER TABLE @a DROP CONSTRAINT @one, ADD PRIMARY KEY ("an Id")',
 	'ALTER TABLE @b ALTER COLUMN b TYPE varchar COLLATE "C"',
 	'DROP INDEX @a_pkey',
-	'ALTER TABLE @a ADD COLUMN k int PRIMARY KEY']) s;
+	'ALTER TABLE @a ADD COLUMN k int PRIMARY KEY',
+	'ALTER TABLE @a ADD COLUMN IF NOT EXISTS w int PRIMARY KEY',
+	'ALTER TABLE @a DROP CONSTRAINT @a_pkey, ADD COLUMN IF NOT EXISTS "an Id" int PRIMARY KEY',
+	'ALTER TABLE @a ADD PRIMARY KEY ("an Id")']) s;
 SELECT * FROM differences();
 SELECT ftoptions FROM pg_foreign_table WHERE ftrelid = 'f_a'::regclass;
 TABLE f_a;
@@ -250,6 +253,31 @@ DROP ROLE kv_pk_owner, kv_pk_other;
 CREATE TABLE copied (LIKE f_a INCLUDING ALL);
 \d copied
 DROP TABLE copied;
+-- Also after statements that hide the indexes of their targets from the executor.
+CREATE TABLE p (id int, v text) PARTITION BY RANGE (id);
+CREATE FOREIGN TABLE p1 PARTITION OF p (PRIMARY KEY (id)) FOR VALUES FROM (0) TO (10) SERVER kvfdw;
+CREATE FOREIGN TABLE p2 PARTITION OF p (PRIMARY KEY (id)) FOR VALUES FROM (10) TO (20) SERVER kvfdw;
+INSERT INTO p SELECT g, 'v' FROM generate_series(1, 19) g;
+CREATE FUNCTION copies(VARIADIC tables text[]) RETURNS SETOF text LANGUAGE plpgsql AS $$
+DECLARE t text;
+BEGIN
+	FOREACH t IN ARRAY tables LOOP
+		EXECUTE format('CREATE TABLE copied (LIKE %s INCLUDING INDEXES)', t);
+		RETURN NEXT t || ': ' || coalesce((SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = 'copied'::regclass AND contype = 'p'), 'none');
+		DROP TABLE copied;
+	END LOOP;
+END $$;
+DELETE FROM p WHERE v = 'none';
+SELECT copies('p1', 'p2');
+UPDATE p SET v = 'u' WHERE v = 'v';
+SELECT copies('p1', 'p2');
+DELETE FROM p1 WHERE id = 5;
+SELECT copies('p1', 'p2');
+INSERT INTO p VALUES (5, 'n'), (6, 'n'), (16, 'n') ON CONFLICT (id) DO UPDATE SET v = 'x';
+SELECT copies('p1', 'p2');
+SELECT v, count(*) FROM p GROUP BY v ORDER BY v;
+DROP FUNCTION copies;
+DROP TABLE p;
 -- Event triggers see the table with its primary key, and what they would see on heap.
 CREATE FUNCTION seen() RETURNS event_trigger LANGUAGE plpgsql AS $$
 BEGIN

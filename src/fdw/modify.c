@@ -131,8 +131,6 @@ kv_plan_foreign_modify(PlannerInfo *root, ModifyTable *plan, Index rtindex, int 
 					  makeBoolean(true));
 }
 
-static Oid	hidden = InvalidOid;	/* a table that seems to have no indexes */
-
 /*
  * Core opens the indexes of a target, and prepares unique ones for ON CONFLICT, which some versions
  * can do for B-trees only.  So it must find none.  As a direct target has its array already, core
@@ -144,23 +142,19 @@ static void
 hide_indexes(Relation rel)
 {
 	if (rel->rd_rel->relhasindex && CheckRelationLockedByMe(rel, RowExclusiveLock, true))
-	{
 		rel->rd_rel->relhasindex = false;
-		hidden = RelationGetRelid(rel);
-	}
 }
 
+/* Of several targets of a statement all were hidden before the first one is shown again. */
 void
 kv_show_indexes(ResultRelInfo *rinfo)
 {
 	Relation	rel = rinfo->ri_RelationDesc;
 
-	if (hidden == RelationGetRelid(rel))
-	{
-		rel->rd_rel->relhasindex = true;
-		hidden = InvalidOid;
-	}
-	if (rel->rd_rel->relhasindex && rinfo->ri_IndexRelationDescs == NULL)
+	if (!OidIsValid(kv_primary_key(rel)))
+		return;
+	rel->rd_rel->relhasindex = true;
+	if (rinfo->ri_IndexRelationDescs == NULL)
 		rinfo->ri_IndexRelationDescs = palloc0(sizeof(Relation));
 }
 

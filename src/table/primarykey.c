@@ -631,8 +631,16 @@ kv_primary_key_concerns(const AlterTableStmt *statement)
 	return false;
 }
 
+/* Does a command add a column, unless it exists, that does exist? */
+static bool
+adds_nothing(const AlterTableCmd *command, Oid relid)
+{
+	return command->subtype == AT_AddColumn && command->missing_ok &&
+		get_attnum(relid, ((const ColumnDef *) command->def)->colname) != InvalidAttrNumber;
+}
+
 static Constraint *
-take_of_commands(AlterTableStmt *statement)
+take_of_commands(AlterTableStmt *statement, Oid relid)
 {
 	const char *table = statement->relation->relname;
 	Constraint *constraint = NULL;
@@ -642,6 +650,8 @@ take_of_commands(AlterTableStmt *statement)
 	{
 		AlterTableCmd *command = lfirst(cell);
 
+		if (adds_nothing(command, relid))
+			continue;
 		if (command->subtype == AT_AddColumn)
 			constraint = only(table, constraint,
 							  take_of_column(table, (ColumnDef *) command->def));
@@ -832,7 +842,7 @@ kv_primary_key_take_alter(AlterTableStmt *statement)
 	check_heirs(statement, relid);
 	new = palloc0(sizeof(KvNewPrimaryKey));
 	new->relid = relid;
-	new->constraint = take_of_commands(statement);
+	new->constraint = take_of_commands(statement, relid);
 	before = present(relid);
 	if (new->constraint != NULL)
 	{
