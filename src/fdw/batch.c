@@ -7,6 +7,8 @@
  * or is being written by another transaction, or a write buffer is full, or the row violates a
  * constraint.  Then the rest follows.  So errors, waits, ON CONFLICT DO NOTHING and on_duplicate
  * are those of single rows, in their order.
+ * An exception is an error that an expression raises, of the statement or of a CHECK constraint:
+ * it can come before the violation of an earlier row.
  *
  * Rows are not collected where that could be noticed: with RETURNING, row triggers, ON CONFLICT DO
  * UPDATE, check options, and expressions that may read the table (rowwise.c).  Nor is a single row:
