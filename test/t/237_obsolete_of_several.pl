@@ -171,6 +171,25 @@ for my $level (qw(full keys none))
 	tidy("$level: split, and opened again");
 }
 
+# ---- other shards empty files while the checkpointer is about to remove what the first has emptied ----
+begin('full');
+query('CHECKPOINT');
+change('DELETE FROM TABLE_ WHERE k < 100');
+worker_stop_points($node, 'obsolete_found=wait');
+my @others = (psql_writer($node, q{SELECT kvfdw_compact('t');}, 'found'));
+stopped($node, 'obsolete_found');
+my $found = stat_of('obsolete_value_files');
+change('UPDATE TABLE_ SET v = reverse(v)');
+push @others, compacting('beside');
+ok(eval { wait_for('compactions', sub { query(q{SELECT count(*) FROM kvfdw_stat_progress WHERE command = 'compact'}) == 0 && stat_of('obsolete_value_files') > $found }) }, 'value files become obsolete in others, too');
+worker_stop_points($node, 'mark_wanted=wait');
+go_on($node, 'obsolete_found');
+stopped($node, 'mark_wanted');
+killed('power is lost before the marks of these', 1);
+outcome($_) for @others;
+query('CHECKPOINT');
+tidy('emptied by others in the middle of removal');
+
 # ---- ids of shards are given again while files wait for a checkpoint ----
 begin('keys');
 for my $round (1 .. 4)

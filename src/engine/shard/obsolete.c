@@ -477,9 +477,12 @@ find_candidates(KvStore *store, KvObsolete *all, int nall, int *n)
 	return candidates;
 }
 
-/* Finds out which of them shards in the map list.  False: the map has changed; try again later. */
+/*
+ * Finds out which of them shards in the map list.  last: of the entries that they were found in.
+ * False: the map has changed, or there are newer entries; try again later.
+ */
 static bool
-find_listers(KvStore *store, KvCandidate *candidates, int n)
+find_listers(KvStore *store, KvCandidate *candidates, int n, uint64 last)
 {
 	uint32		map = pg_atomic_read_u32(&store->map.number);
 
@@ -503,9 +506,13 @@ find_listers(KvStore *store, KvCandidate *candidates, int n)
 		LWLockRelease(&shard->lock);
 	}
 
-	/* a shard may have been joined to one that was searched before */
+	/*
+	 * a shard may have been joined to one that was searched before; and a file may have left a list
+	 * before that was searched, and after the entries were copied
+	 */
 	pg_read_barrier();
-	return kv_map_lets_go(store) && pg_atomic_read_u32(&store->map.number) == map;
+	return kv_map_lets_go(store) && pg_atomic_read_u32(&store->map.number) == map &&
+		kv_obsolete_last(store) == last;
 }
 
 /*
@@ -622,16 +629,22 @@ kv_obsolete_release(KvStore *store)
 {
 	KvObsolete *all;
 	KvCandidate *candidates;
+	uint64		last;
 	int			nall;
 	int			n;
 
 	if (store->obsolete.n == 0)
 		return;
+	last = kv_obsolete_last(store);
 	all = kv_obsolete_copy(store, KV_NO_SHARD, &nall);
 	candidates = find_candidates(store, all, nall, &n);
 	if (n > 0)
+	{
+		KV_STOP_POINT("obsolete_found");
 		kv_backups_look();
-	if (n > 0 && !kv_backups_run() && (!store->shape.maps || find_listers(store, candidates, n)))
+	}
+	if (n > 0 && !kv_backups_run() &&
+		(!store->shape.maps || find_listers(store, candidates, n, last)))
 	{
 		for (int i = 0; i < n; i++)
 		{
