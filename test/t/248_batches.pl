@@ -99,6 +99,18 @@ SKIP:
 	go_on($node, 'many_unlogged', $w);
 	power_loss($node);
 	is(answer($node, $seen), 202, 'there after its COMMIT');
+	# a mark that no checkpoint has asked for has them, too, and their transaction's id is given again
+	$node->safe_psql('postgres', q{CHECKPOINT; DELETE FROM t WHERE k < 10000});
+	$w = psql_writer($node, q{SET kvfdw.stop_points = 'many_unlogged=wait'; INSERT INTO t SELECT g, 'x' FROM generate_series(43000, 43100) g;}, 'nameless');
+	stopped($node, 'many_unlogged');
+	my $xid = answer($node, 'SELECT backend_xid FROM pg_stat_activity WHERE backend_xid IS NOT NULL');
+	is(answer($node, q{SELECT waiting_for FROM kvfdw_compact('t')}), '', 'a mark without a checkpoint');
+	kill_all($node);
+	outcome($w);
+	$node->start;
+	($rc, $out, $err) = $node->psql('postgres', q{INSERT INTO t VALUES (43010, 'again') RETURNING pg_current_xact_id()::text::int % 4294967296});
+	is("$out $err", "$xid ", 'another transaction has its id, and the keys are free');
+	is(answer($node, $seen), 203, 'and their rows are not seen');
 	my $log = -s $node->logfile;
 	$node->stop('fast');
 	unlike(slurp_file($node->logfile, $log), qr/although transactions are still open/, 'no process counts as one that logs');

@@ -208,7 +208,7 @@ note_version(KvTrail *trail, const KvAim *aim, KvVersion version, uint32 incarna
 		trail->reached = true;
 		return true;
 	}
-	if (version.xid != 0 && !kv_xid_is_mine(version.xid) &&
+	if (version.xid != 0 && !kv_version_is_mine(version.xid, incarnation) &&
 		(version.status == KV_XID_UNKNOWN ? kv_xid_status(version.xid, incarnation) :
 		 version.status) != KV_XID_COMMITTED)
 		return false;

@@ -177,7 +177,7 @@ fold_version(KvKeyState *state, KvVersion *version, uint32 incarnation,
 	{
 		if (version->status == KV_XID_ABORTED)
 			return false;
-		if (kv_xid_is_mine(version->xid))
+		if (kv_version_is_mine(version->xid, incarnation))
 			state->held = Max(state->held, (int) version_mode(version));
 		else
 		{

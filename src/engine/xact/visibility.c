@@ -60,6 +60,12 @@ kv_xid_is_mine(uint64 xid)
 	return TransactionIdIsCurrentTransactionId((TransactionId) xid);
 }
 
+bool
+kv_version_is_mine(uint64 xid, uint32 incarnation)
+{
+	return kv_xid_is_mine(xid) && !kv_incarnation_aborted(incarnation, xid);
+}
+
 /* The 64-bit form of an xid that is not ahead of the next one. */
 static uint64
 full_xid(TransactionId xid)

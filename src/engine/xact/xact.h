@@ -79,6 +79,8 @@ extern bool kv_version_visible(KvVersion *version, const KvView *view, uint32 in
 extern bool kv_view_sees_all(const KvView *view, uint64 first, uint64 last);
 /* Is it the current transaction, or a subtransaction of it that has not aborted? */
 extern bool kv_xid_is_mine(uint64 xid);
+/* The same of a version's xid: that of a dead incarnation may have been given out again (I 10). */
+extern bool kv_version_is_mine(uint64 xid, uint32 incarnation);
 extern uint64 kv_xid_horizon(void);	/* every snapshot sees transactions that committed before it */
 extern uint64 kv_xid_ended(void);	/* no transaction before it runs */
 /* May clog be read for this xid?  False: it has been truncated.  Takes no lock at all. */
