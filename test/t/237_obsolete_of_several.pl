@@ -32,6 +32,8 @@ sub begin
 }
 sub change { my ($sql) = @_; query($sql =~ s/TABLE_/$_/r) for qw(heap t); return }
 sub compacting { my ($name) = @_; return psql_writer($node, "SELECT kvfdw_compact('t', true);", $name) }
+# The checkpointer is about to make marks of other shards; or it has made all in one batch.
+sub others_wait { return wait_for('marks of others', sub { -e $node->data_dir . '/kvfdw/waiting.mark_wanted' || stat_of('obsolete_value_files') == 0 }) }
 # Nothing is obsolete, and the directory has what shards list.
 sub tidy
 {
@@ -119,7 +121,7 @@ for my $level (qw(full keys none))
 	ok(eval { wait_for('compactions', sub { query(q{SELECT count(*) FROM kvfdw_stat_progress WHERE command = 'compact'}) == 0 && stat_of('obsolete_value_files') > 3 }) }, "$level: value files are obsolete in others, too");
 	worker_stop_points($node, 'mark_wanted=wait');
 	go_on($node, 'mark_captured');
-	stopped($node, 'mark_wanted');
+	others_wait();
 	killed("$level: power is lost when the first has a mark", 1);
 	outcome($w);
 	query('CHECKPOINT');
@@ -184,7 +186,7 @@ push @others, compacting('beside');
 ok(eval { wait_for('compactions', sub { query(q{SELECT count(*) FROM kvfdw_stat_progress WHERE command = 'compact'}) == 0 && stat_of('obsolete_value_files') > $found }) }, 'value files become obsolete in others, too');
 worker_stop_points($node, 'mark_wanted=wait');
 go_on($node, 'obsolete_found');
-stopped($node, 'mark_wanted');
+others_wait();
 killed('power is lost before the marks of these', 1);
 outcome($_) for @others;
 query('CHECKPOINT');
