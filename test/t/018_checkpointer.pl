@@ -243,6 +243,11 @@ is(answer($node, 'CHECKPOINT'), '', 'a checkpoint during which a log cannot be r
 my $next_key = 1000;
 ok(eval { wait_for('the error', sub {
 	return 1 if slurp_file($node->logfile, $log_then) =~ /ERROR: .*could not read file ".*\.log": Too many open files/;
+	# so it is set again, and read before the next call
+	$node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.fault');
+	$node->safe_psql('postgres', 'SELECT pg_reload_conf(), pg_sleep(0.2)');
+	$node->safe_psql('postgres', q{ALTER SYSTEM SET kvfdw.fault = 'key_log_read:3:EMFILE'});
+	$node->safe_psql('postgres', 'SELECT pg_reload_conf(), pg_sleep(0.2)');
 	$next_key += 100;
 	$node->safe_psql('postgres', qq{INSERT INTO one SELECT g, 'x' FROM generate_series($next_key, $next_key + 99) g});
 	answer($node, 'CHECKPOINT');

@@ -158,6 +158,9 @@ sub after_a_crash { kill_all($node); restart_killed($node); mc_wait($node); retu
 
 # ---- mode drain: the process flushes what it has acknowledged, soon ----
 mode('drain');
+# or the next session prunes pages of the catalogs, which is WAL that nobody flushes
+$node->safe_psql('postgres', 'VACUUM');
+$node->safe_psql('postgres', 'SELECT pg_current_wal_insert_lsn()');
 hold_wal($node);
 kill 'STOP', map { /^ *(\d+) .*kvfdw (?:buffer writer|maintainer|compactor|checkpointer)/ ? $1 : () } split /\n/, `ps -o pid=,args= --ppid $node->{_pid}`;
 is(write_until(300), CLIENTS, 'mode drain');
