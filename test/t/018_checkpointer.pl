@@ -246,7 +246,8 @@ ok(eval { wait_for('the error', sub {
 	# so it is set again, and read before the next call
 	$node->safe_psql('postgres', 'ALTER SYSTEM RESET kvfdw.fault');
 	$node->safe_psql('postgres', 'SELECT pg_reload_conf(), pg_sleep(0.2)');
-	$node->safe_psql('postgres', q{ALTER SYSTEM SET kvfdw.fault = 'key_log_read:3:EMFILE'});
+	my $call = 1 + ($next_key / 100) % 4;
+	$node->safe_psql('postgres', "ALTER SYSTEM SET kvfdw.fault = 'key_log_read:$call:EMFILE'");
 	$node->safe_psql('postgres', 'SELECT pg_reload_conf(), pg_sleep(0.2)');
 	$next_key += 100;
 	$node->safe_psql('postgres', qq{INSERT INTO one SELECT g, 'x' FROM generate_series($next_key, $next_key + 99) g});
